@@ -41,14 +41,11 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 nb_custom_formats = {".py": ["jupytext.reads", {"fmt": "py:percent"}]}
 nb_execution_mode = "cache"
+_NEEDED = re.compile(r"^ +raise SystemExit\(.*pip install (\w+)", re.MULTILINE)
 nb_execution_excludepatterns = [
-    f"tutorials/{name}"
-    for name, library in (
-        ("07_pytorch.py", "torch"),
-        ("08_jax.py", "jax"),
-        ("15_jax_model_report.py", "jax"),
-        ("16_kernel_in_a_jax_model.py", "jax"),
-    )
+    f"tutorials/{path.name}"
+    for path in (ROOT / "tutorials").glob("*.py")
+    for library in _NEEDED.findall(path.read_text(encoding="utf-8"))
     if importlib.util.find_spec(library) is None
 ]
 nb_execution_timeout = 300

@@ -535,7 +535,9 @@ def profile(kernel: Any, *, target: str | None = None) -> Callable[..., tuple[An
 def _profile(kernel: Kernel, /, *args: Any, **kwargs: Any) -> tuple[Any, Profile]:
     arguments = kernel.bound(args, kwargs)
     with explained(kernel.function, lambda: kernel.traced(arguments)):
-        return kernel.compiled(arguments).profile(*arrays_in(arguments))
+        outputs, metrics = kernel.compiled(arguments).profile(*arrays_in(arguments))
+        metrics.launched_with(arguments)
+        return outputs, metrics
 
 
 def _run_device(kernel: Kernel, arguments: dict[str, Any]) -> Any:

@@ -55,6 +55,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the built documentation, which a browser opens",
     )
     parser.addoption(
+        "--all-tutorials",
+        action="store_true",
+        help="with --site: tutorials that need jax or torch have been executed, too",
+    )
+    parser.addoption(
         "--all-settings",
         action="store_true",
         help="tune a kernel with 64 settings, against exhaustive search",

@@ -47,6 +47,14 @@ class Launch:
         assert self.kernel is not None
         return inspect.signature(self.kernel.function).bind(**self.tensors, **self.values)
 
+    def given_values(self) -> dict[str, Any]:
+        """The compile-time arguments, those that the kernel has by default among them."""
+        if self.kernel is None:
+            return {}
+        call = self.call()
+        call.apply_defaults()
+        return {name: one for name, one in call.arguments.items() if name not in self.tensors}
+
     def bound_program(self) -> tuple[Program, list[Array]]:
         """The program for these inputs, compiled if need be, and the inputs in its order."""
         if self.compiled is None:

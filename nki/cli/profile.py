@@ -53,6 +53,7 @@ def profiled(launch: Launch, spans: bool) -> Profiled:
     assert launch.compiled is not None
     found = profile(program, timeline, launch.compiled.advisor(program, result.trace, timeline))
     add_pictures(found, program, result.trace)
+    found.launched_with(launch.given_values())
     return Profiled(program, arrays, result, timeline, found)
 
 
@@ -148,7 +149,7 @@ def profile_command(
     from nki.cli.output_files import check_writable
     from nki.cli.run import compare_outputs, comparison_table
     from simulator.profile import write_perfetto, write_plot
-    from simulator.profile.comparison import compared, comparison_data
+    from simulator.profile.comparison import Comparison
     from simulator.profile.measured import against as beside_measured
 
     written = (
@@ -162,7 +163,7 @@ def profile_command(
     launch = prepare(kernel, inputs, arguments, seed, target, cores)
     function = load_expected(launch, expect)
     before = copies(launch.tensors)
-    other = None
+    other = comparison = None
     if compare is not None:
         name, _, other_target = compare.partition("@")
         chosen = compare_arguments or (arguments if not name else ())
@@ -184,9 +185,11 @@ def profile_command(
     if html is not None:
         found.save_html(html, other)
 
-    sections: list[Section] = found.sections(lines)
+    sections: list[Section] = []
     if other is not None:
-        sections += compared(other, found)
+        comparison = Comparison(other, found)
+        sections += comparison.sections()
+    sections += found.sections(lines)
     measured = None if against is None else beside_measured(against, program, timeline)
     if measured is not None:
         sections += measured.sections()
@@ -202,7 +205,7 @@ def profile_command(
         "plot": plot,
         "html": html,
         "against": None if measured is None else measured.to_dict(),
-        "compared": None if other is None else comparison_data(other, found),
+        "compared": None if comparison is None else comparison.to_dict(),
     }
     options.show(context, Report(data, sections))
     failed = comparisons is not None and not all(c.agrees for c in comparisons)

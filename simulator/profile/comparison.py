@@ -1,11 +1,12 @@
-"""Two profiles side by side: what changed, and by what cause, engine and line."""
+"""Two profiles side by side: what changed, and by what cause, line and figure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from isa.sections import Facts, Section, Table
+from isa.sections import Facts, Prose, Section, Table, html, plain_text
 from simulator.profile.table import us
 
 if TYPE_CHECKING:
@@ -15,56 +16,124 @@ SHOWN = 20
 """Lines that are listed, those that changed most first."""
 
 
-def compared(before: Profile, after: Profile) -> list[Section]:
-    """What changed from one profile to the other. The changes of all causes of the critical path,
-    as those of all lines, add up to the change of the time."""
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two profiles side by side. `text()` and notebooks show it, `to_dict()` has every line.
+
+    The changes of all causes of the critical path, as those of all lines, add up to the change of
+    the time.
+    """
+
+    before: Profile
+    after: Profile
+
+    def sections(self) -> list[Section]:
+        """What changed and why, first; then by cause, line and figure."""
+        before, after = self.before, self.after
+        change = after.total_ns - before.total_ns
+        percent = 100 * change / before.total_ns if before.total_ns else 0.0
+        head = Facts.of(
+            "comparison",
+            before=_name(before, after),
+            after=_name(after, before),
+            time=f"{us(before.total_ns)} -> {us(after.total_ns)} us, {percent:+.1f} %",
+            why=Prose(_why(before, after)),
+            bound=f"{before.bound} -> {after.bound}",
+        )
+        columns = ("", ">before us", ">after us", ">change us")
+        causes = [row for row in _causes(before, after) if _counts(row)]
+        changed = [row for row in _lines(before, after) if _counts(row)]
+        return [
+            head,
+            Table.of("critical path by cause", columns, map(_row, causes)),
+            Table.of("critical path by line of source", columns, map(_row, changed[:SHOWN])),
+            Table.of("figures", ("", ">before", ">after"), _figures(before, after)),
+        ]
+
+    def text(self) -> str:
+        """The sections as plain text."""
+        return plain_text(self.sections())
+
+    def _repr_html_(self) -> str:
+        return html(self.sections())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as data, with every line."""
+
+        def rows(found: Iterable[tuple[str, float, float]]) -> list[dict[str, Any]]:
+            return [{"name": name, "before_ns": one, "after_ns": two} for name, one, two in found]
+
+        return {
+            "before": self.before.to_dict(),
+            "after": self.after.to_dict(),
+            "why": _why(self.before, self.after),
+            "causes": rows(_causes(self.before, self.after)),
+            "lines": rows(_lines(self.before, self.after)),
+            "figures": [
+                {"name": name, "before": one, "after": two}
+                for name, one, two in _figures(self.before, self.after)
+            ],
+        }
+
+
+def _why(before: Profile, after: Profile) -> str:
+    """The causes that make most of the change, and the work that changed with them."""
+    causes = [row for row in _causes(before, after) if _counts(row)]
     change = after.total_ns - before.total_ns
-    percent = 100 * change / before.total_ns if before.total_ns else 0.0
-    causes = _differences(_by_cause(before), _by_cause(after))
-    largest = max(causes, key=lambda row: abs(row[2] - row[1]), default=None)
-    why = None
-    if largest is not None and largest[1] != largest[2]:
-        why = f"most of it is {largest[0]}, {us(largest[1])} -> {us(largest[2])} us"
-    head = Facts.of(
-        "",
-        before=_name(before),
-        after=_name(after),
-        time=f"{us(before.total_ns)} -> {us(after.total_ns)} us, {percent:+.1f} %",
-        why=why,
-        bound=f"{before.bound} -> {after.bound}",
-    )
-    lines = _differences(_by_line(before), _by_line(after))
-    columns = ("", ">before us", ">after us", ">change us")
-    return [
-        head,
-        Table.of("critical path by cause", columns, map(_row, causes)),
-        Table.of("critical path by line of source", columns, map(_row, lines[:SHOWN])),
-        Table.of("figures", ("", ">before", ">after"), _figures(before, after)),
+    told: list[str] = []
+    explained = 0.0
+    for name, one, two in causes[:_CAUSES]:
+        if told and abs(explained) >= _MOST * abs(change) > 0:
+            break
+        told.append(f"{name} {us(abs(two - one))} us {'more' if two > one else 'less'}")
+        explained += two - one
+    work = [
+        f"{abs(100 * (two - one) / one):,.0f} % {'more' if two > one else 'fewer'} {name}"
+        for name, get in _WORK.items()
+        if (one := get(before)) and abs((two := get(after)) - one) >= 0.005 * one
     ]
+    parts = [", ".join(told), ", ".join(work)]
+    return "; ".join(part for part in parts if part) or "the time goes to the same causes"
 
 
-def comparison_data(before: Profile, after: Profile) -> dict[str, Any]:
-    """The same as data, with every line."""
+_CAUSES, _MOST = 4, 0.9
+"""Causes that are told at most, and the part of the change at which they are enough."""
 
-    def rows(found: Iterable[tuple[str, float, float]]) -> list[dict[str, Any]]:
-        return [{"name": name, "before_ns": one, "after_ns": two} for name, one, two in found]
-
-    return {
-        "before": before.to_dict(),
-        "after": after.to_dict(),
-        "causes": rows(_differences(_by_cause(before), _by_cause(after))),
-        "lines": rows(_differences(_by_line(before), _by_line(after))),
-    }
+_WORK: dict[str, Callable[[Profile], float]] = {
+    "bytes of HBM": lambda one: one.dma.hbm_read_bytes + one.dma.hbm_write_bytes,
+    "descriptors": lambda one: one.dma.descriptors,
+    "table loads": lambda one: one.table_loads,
+    "instructions": lambda one: one.instructions,
+}
 
 
-def _name(one: Profile) -> str:
+def _name(one: Profile, other: Profile) -> str:
+    """What was profiled: the kernel and what tells it from the other one."""
     cores = f", {one.cores} cores" if one.cores > 1 else ""
-    return f"{one.kernel} on {one.target}{cores}"
+    own = "".join(
+        f", {name}={value!r}"
+        for name, value in one.arguments.items()
+        if name not in other.arguments or other.arguments[name] != value
+    )
+    return f"{one.kernel} on {one.target}{cores}{own}"
+
+
+def _counts(found: tuple[str, float, float]) -> bool:
+    """Whether a change shows in the figures."""
+    return abs(found[2] - found[1]) >= 5
 
 
 def _row(found: tuple[str, float, float]) -> tuple[str, ...]:
     name, before, after = found
     return name, us(before), us(after), f"{(after - before) / 1e3:+,.2f}"
+
+
+def _causes(before: Profile, after: Profile) -> list[tuple[str, float, float]]:
+    return _differences(_by_cause(before), _by_cause(after))
+
+
+def _lines(before: Profile, after: Profile) -> list[tuple[str, float, float]]:
+    return _differences(_by_line(before), _by_line(after))
 
 
 def _by_cause(one: Profile) -> dict[str, float]:
@@ -112,4 +181,4 @@ def _figures(before: Profile, after: Profile) -> list[tuple[str, str, str]]:
     ]
 
 
-__all__ = ["compared", "comparison_data"]
+__all__ = ["Comparison"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isa.cost import Case
 from isa.enums import SEQUENCERS, Engine, Memory
@@ -35,6 +35,9 @@ from simulator.timing.flops import PRODUCTS
 from simulator.timing.flops import flops as instruction_flops
 from simulator.timing.timeline import Timeline
 from simulator.timing.uncertainty import uncertainty
+
+if TYPE_CHECKING:
+    from simulator.profile.comparison import Comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +119,9 @@ class Profile:
     `waits` what ended its stalls. `lower_bounds_ns` are times that no schedule undercuts.
     `uncertainty_percent` is the error that most of `uncertainty_rows` published times of kernels
     bound alike stay within (`simulator.timing.uncertainty`), None where there are none.
-    `provenance` says what no measurement backs. `advisor` times changed programs, when `limits`,
-    `advice` or `bottleneck` is asked for; `pages` writes the page of `save_html`; `picture` draws
-    the timeline that notebooks show.
+    `provenance` says what no measurement backs; `arguments` are the launch's compile-time ones.
+    `advisor` times changed programs, when `limits`, `advice` or `bottleneck` is asked for; `pages`
+    writes the page of `save_html`; `picture` draws the timeline that notebooks show.
     """
 
     kernel: str
@@ -150,6 +153,7 @@ class Profile:
     path: list[PathCause] = field(default_factory=list)
     path_lines: list[PathLine] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
+    arguments: dict[str, Any] = field(default_factory=dict)
     advisor: Advisor | None = field(default=None, repr=False, compare=False)
     pages: PageWriter | None = field(default=None, repr=False, compare=False)
     picture: Callable[[], str] | None = field(default=None, repr=False, compare=False)
@@ -173,6 +177,14 @@ class Profile:
     def bottleneck(self) -> str:
         """What the best advice takes away; `bound` where there is none."""
         return self.advice[0].bottleneck if self.advice else self.bound
+
+    def launched_with(self, arguments: Mapping[str, Any]) -> None:
+        """Keep the compile-time arguments of the launch, those that are numbers or text."""
+        self.arguments = {
+            name: value
+            for name, value in arguments.items()
+            if isinstance(value, (bool, int, float, str))
+        }
 
     @property
     def total_us(self) -> float:
@@ -208,6 +220,15 @@ class Profile:
     def _repr_html_(self) -> str:
         few = self.instructions <= _DRAWN
         return (self.picture() if self.picture and few else "") + html(self.sections())
+
+    def compared_with(self, before: Profile) -> Comparison:
+        """What changed from an earlier profile, or that of another kernel or target, and why.
+
+        The result has `text()` and `to_dict()`, and notebooks show it.
+        """
+        from simulator.profile.comparison import Comparison
+
+        return Comparison(before, self)
 
     def save_html(self, path: str | os.PathLike[str], before: Profile | None = None) -> None:
         """Write the profile as one HTML file that needs no network: timeline, memories, roofline,

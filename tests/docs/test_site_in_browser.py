@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import http.server
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from urllib.parse import urldefrag, urljoin
 
 import pytest
 from browser import browser
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class _Silent(http.server.SimpleHTTPRequestHandler):
@@ -78,8 +81,45 @@ def test_search_finds_an_operation(address: str) -> None:
         assert mistakes == []
 
 
-def test_notebooks_show_what_they_print(address: str) -> None:
+_OUTPUTS = """cells => cells.map(cell => ({
+    code: cell.querySelector(".cell_input")?.innerText ?? "",
+    text: cell.querySelector(".cell_output")?.innerText ?? "",
+    errors: [...cell.querySelectorAll(".stderr, .traceback")].map(e => e.innerText),
+    pictures: cell.querySelectorAll(".cell_output svg").length,
+}))"""
+
+TUTORIALS = sorted((ROOT / "tutorials").glob("[0-9][0-9]_*.py"))
+_OF_LIBRARIES = {
+    path.stem for path in TUTORIALS if "    raise SystemExit(" in path.read_text(encoding="utf-8")
+}
+"""Those that end at once without a library, and so are executed where it is installed."""
+
+
+@pytest.mark.parametrize("name", [path.stem for path in TUTORIALS])
+def test_a_tutorial_was_executed_as_a_notebook(
+    address: str, name: str, request: pytest.FixtureRequest
+) -> None:
+    """What its cells print is on its page, with the report of a profile, and nothing on stderr."""
+    if name in _OF_LIBRARIES and not request.config.getoption("--all-tutorials"):
+        pytest.skip("needs jax or torch where the site is built: --all-tutorials")
+    with browser() as opened:
+        page = opened.new_page()
+        page.goto(f"{address}tutorials/{name}.html")
+        cells = page.eval_on_selector_all("article div.cell", _OUTPUTS)
+    assert len(cells) >= 5
+    assert [error for cell in cells for error in cell["errors"]] == []
+    silent = [cell["code"] for cell in cells if "print(" in cell["code"] and not cell["text"]]
+    assert [code for code in silent if "nl.device_print" not in code] == []
+    text = "\n".join(cell["text"] for cell in cells)
+    assert "where the time goes" in text and re.search(r"\bbound +\w", text)
+    assert "ipykernel" not in text and "/tmp/" not in text
+
+
+def test_a_notebook_shows_pictures(address: str) -> None:
     with browser() as opened:
         page = opened.new_page()
         page.goto(address + "tutorials/01_tensor_add.html")
-        assert "where the time goes" in page.inner_text("article")
+        cells = page.eval_on_selector_all("article div.cell", _OUTPUTS)
+        shown = {cell["code"].strip(): cell for cell in cells}
+        assert shown["metrics"]["pictures"] == 1 and "VectorE" in shown["metrics"]["text"]
+        assert "add(a, b)" in shown["add"]["text"]

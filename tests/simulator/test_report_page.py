@@ -14,9 +14,10 @@ from matmul_kernels import blocked, hoisted
 from timing_programs import matmul_loads_inside
 
 import nki
+import nki.isa as nisa
+import nki.language as nl
 from isa.enums import DgeMode
 from simulator.profile import profile
-from simulator.profile.comparison import comparison_data
 from simulator.profile.page import write_html
 from simulator.timing import simulate
 
@@ -149,7 +150,7 @@ def test_the_page_needs_no_network(profiles, tmp_path):
 
 def test_differences_add_up(profiles):
     (_, _, before), (_, _, after) = profiles
-    found = comparison_data(before, after)
+    found = after.compared_with(before).to_dict()
     change = after.total_ns - before.total_ns
     for part in ("causes", "lines"):
         total = sum(row["after_ns"] - row["before_ns"] for row in found[part])
@@ -171,3 +172,38 @@ def test_a_profile_saves_its_page_and_shows_itself(tmp_path):
 
 def _rows(section):
     return section.rows if hasattr(section, "rows") else section.items
+
+
+def test_a_comparison_says_what_changed_and_why(profiles):
+    (_, _, before), (_, _, after) = profiles
+    found = after.compared_with(before)
+    head = dict(found.sections()[0].items)
+    (first, *_) = found.to_dict()["causes"]
+    less = (first["before_ns"] - first["after_ns"]) / 1e3
+    assert head["why"].startswith(f"{first['name']} {abs(less):,.2f} us ")
+    moved = [one.dma.hbm_read_bytes + one.dma.hbm_write_bytes for one in (before, after)]
+    assert (f"{100 * abs(moved[1] / moved[0] - 1):,.0f} % " in head["why"]) == (
+        moved[0] != moved[1]
+    )
+    text = re.sub(r"<[^>]*>", " ", found._repr_html_())
+    for line in found.text().split("\n\n")[1].splitlines()[2:]:
+        assert line.split()[-1] in text
+
+
+def test_a_comparison_tells_arguments_apart():
+    @nki.jit(target="trn2")
+    def scaled(a, factor=2.0, times=1):
+        tile = nl.load(a)
+        for _ in range(times):
+            nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=factor)
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        nl.store(out, tile)
+        return out
+
+    a = np.ones((128, 8), np.float32)
+    _, once = nki.profile(scaled)(a)
+    _, often = nki.profile(scaled)(a, times=3)
+    head = dict(often.compared_with(once).sections()[0].items)
+    assert (head["before"], head["after"]) == ("scaled on trn2, times=1", "scaled on trn2, times=3")
+    assert "VectorE" in head["why"] and " more instructions" in head["why"]
+    assert once.to_dict()["arguments"] == {"factor": 2.0, "times": 1}
