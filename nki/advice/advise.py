@@ -15,10 +15,12 @@ from nki import progress
 from nki.advice.buffers import deeper_buffers
 from nki.advice.changed import Changed, Changes, Line
 from nki.advice.engines import open_starter, other_engine
+from nki.advice.fusions import fused
 from nki.advice.loads import early_load, hoisted_load, split_load
 from nki.advice.operands import half_operands
+from nki.advice.repeated import repeated_load
 from nki.advice.transfers import contiguous_rows, merged_loads
-from nki.ir.nodes import Kernel, operations
+from nki.ir.nodes import Kernel, Op, operations
 from nki.pipeline import compile_kernel
 from simulator.profile.verdict import Advice, Limit, WhatIfs, place_of
 from simulator.profile.what_if import LEAST_PERCENT, advise, best_first
@@ -42,6 +44,7 @@ _WORKING = frozenset({Cause.COMPUTE, Cause.PORT, Cause.SEMAPHORE, Cause.FILL_AND
 
 CHANGES: Mapping[Changes, frozenset[Cause]] = {
     hoisted_load: _LOADING,
+    repeated_load: _LOADING,
     contiguous_rows: frozenset({Cause.DESCRIPTORS, Cause.BANDWIDTH}),
     merged_loads: _LOADING,
     deeper_buffers: _LOADING | _WORKING,
@@ -49,6 +52,7 @@ CHANGES: Mapping[Changes, frozenset[Cause]] = {
     split_load: _LOADING,
     open_starter: frozenset({Cause.TRIGGER}),
     other_engine: _WORKING,
+    fused: _WORKING,
     half_operands: frozenset({Cause.COMPUTE, Cause.BANDWIDTH, Cause.THROTTLING}),
 }
 """Kinds of change, and the causes of which a line must have some to be changed like that."""
@@ -82,13 +86,18 @@ def retimed(
     program depends on what the device computes."""
     size = sum(1 for body in kernel.bodies for _ in operations(body))
     left, tried = MOST_OPERATIONS // max(size, 1), 0
+    known: set[frozenset[Op]] = set()
     for place, causes in _lines(program, timeline)[:LINES]:
         for changes, wanted in CHANGES.items():
             if not causes & wanted:
                 continue
             for changed in changes(kernel, (place.file, place.line)):
+                if changed.of in known:
+                    continue
                 if not left:
                     return
+                if changed.of:
+                    known.add(changed.of)
                 left -= 1
                 tried += 1
                 with progress.part(f"advice, change {tried}"):

@@ -18,13 +18,15 @@ Line = tuple[str, int]
 class Changed(NamedTuple):
     """A kernel with one thing changed at a line: what was wrong there, what the author would do,
     whether results keep their bits, and what of the gain counts when advice is ordered: less than
-    1 where the author has to give something for it."""
+    1 where the author has to give something for it. A change that is found at several lines names
+    the operations that it makes `of`."""
 
     bottleneck: str
     text: str
     kernel: Kernel
     same_results: bool = True
     weight: float = 1.0
+    of: frozenset[Op] = frozenset()
 
 
 Changes = Callable[[Kernel, Line], Iterator[Changed]]

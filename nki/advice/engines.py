@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from isa.enums import DgeMode, Engine
+from isa.alu import ACTIVATIONS, ALU
+from isa.enums import DgeMode, Engine, ReduceCommand
 from isa.fields import Kind
+from isa.operations.scalar import Activation
+from isa.operations.vector import TensorScalar
 from isa.rules import check_call
+from isa.spec import Operation
 from isa.target import TARGETS
 from nki.advice.changed import Changed, Line, at_line, with_ops
+from nki.ir.locations import resolve
 from nki.ir.nodes import Kernel, Op
 
 _NAMES = {Engine.vector: "VectorE", Engine.scalar: "ScalarE", Engine.gpsimd: "GpSimdE"}
@@ -25,13 +30,18 @@ def other_engine(kernel: Kernel, line: Line) -> Iterator[Changed]:
     After:
 
         nisa.tensor_copy(dst=y, src=x, engine=nisa.engine.scalar)
+
+    Where a line has several calls, each of them, too.
     """
-    ops = [op for body in kernel.bodies for op in at_line(body, line) if _field(op) is not None]
-    for engine, name in _NAMES.items():
-        replaced = {op: _on(op, engine, kernel) for op in ops}
-        if ops and all(new is not None and new is not op for op, new in replaced.items()):
-            complete = {op: new for op, new in replaced.items() if new is not None}
-            yield Changed("engine", f"run it on {name}", with_ops(kernel, complete))
+    ops = [op for body in kernel.bodies for op in at_line(body, line) if _is_movable(op)]
+    calls = _by_call(ops)
+    chosen = {"it": ops} if len(calls) == 1 else {"all of it": ops, **calls}
+    for what, moved in chosen.items():
+        for engine, name in _NAMES.items():
+            replaced = {op: _on(op, engine, kernel) for op in moved}
+            if moved and all(new is not None and new is not op for op, new in replaced.items()):
+                complete = {op: new for op, new in replaced.items() if new is not None}
+                yield Changed("engine", f"run {what} on {name}", with_ops(kernel, complete))
 
 
 def open_starter(kernel: Kernel, line: Line) -> Iterator[Changed]:
@@ -57,6 +67,52 @@ def open_starter(kernel: Kernel, line: Line) -> Iterator[Changed]:
             yield Changed("DMA triggers", text, with_ops(kernel, complete))
 
 
+def _by_call(ops: list[Op]) -> dict[str, list[Op]]:
+    """The operations by the text of the call that they come from, where a line has several."""
+    found: dict[str, list[Op]] = {}
+    for op in ops:
+        place = resolve(op.location)
+        text = "" if place is None else place.text[place.column : place.end_column]
+        short = text if len(text) <= _CALL else f"{text[:_CALL]}..."
+        found.setdefault(short or op.row.name, []).append(op)
+    return found
+
+
+_CALL = 40
+"""Characters of a call that advice shows."""
+
+
+def _is_movable(op: Op) -> bool:
+    return _field(op) is not None or op.row in _SAME_ELSEWHERE
+
+
+def _copy_elsewhere(op: Op, engine: Engine) -> tuple[type[Operation], tuple[Any, ...]] | None:
+    """An activation that only scales and shifts, as `tensor_scalar` on another engine."""
+    given = dict(zip(op.row.field_names, op.values))
+    plain = given["op"] is ACTIVATIONS["copy"] and given["reduce_cmd"] is ReduceCommand.idle
+    if not plain or given["reduce_res"] is not None:
+        return None
+    has_bias = given["bias"] is not None
+    fields = {
+        "dst": given["dst"],
+        "data": given["data"],
+        "op0": ALU["multiply"],
+        "operand0": given["scale"],
+        "reverse0": False,
+        "op1": ALU["add"] if has_bias else None,
+        "operand1": given["bias"],
+        "reverse1": False,
+        "engine": engine,
+    }
+    return TensorScalar, tuple(fields[name] for name in TensorScalar.field_names)
+
+
+_Elsewhere = Callable[[Op, Engine], "tuple[type[Operation], tuple[Any, ...]] | None"]
+
+_SAME_ELSEWHERE: dict[type[Operation], _Elsewhere] = {Activation: _copy_elsewhere}
+"""Rows of one engine, and what does the same on others where something does."""
+
+
 def _field(op: Op) -> int | None:
     """The position of the engine among the values of an operation that computes."""
     for index, _, attribute in op.row.attributes:
@@ -72,16 +128,17 @@ def _with(op: Op, index: int, value: Any) -> tuple[Any, ...]:
 def _on(op: Op, engine: Engine, kernel: Kernel) -> Op | None:
     """The operation on another engine; None where that one does not run it."""
     index = _field(op)
-    assert index is not None
-    if op.values[index] is engine:
+    if index is None:
+        found = None if engine in op.row.engines else _SAME_ELSEWHERE[op.row](op, engine)
+    elif op.values[index] is engine:
         return op
-    attribute = next(a for i, _, a in op.row.attributes if i == index)
-    if attribute.choices and engine not in attribute.choices:
+    else:
+        attribute = next(a for i, _, a in op.row.attributes if i == index)
+        allowed = not attribute.choices or engine in attribute.choices
+        found = (op.row, _with(op, index, engine)) if allowed else None
+    if found is None or check_call(*found, TARGETS[kernel.target]) is not None:
         return None
-    values = _with(op, index, engine)
-    if check_call(op.row, values, TARGETS[kernel.target]) is not None:
-        return None
-    return Op(op.row, values, op.location, op.name, op.after)
+    return Op(*found, op.location, op.name, op.after)
 
 
 def _started_by_any(op: Op, kernel: Kernel) -> Op | None:

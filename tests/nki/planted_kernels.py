@@ -201,7 +201,7 @@ def early_load(a, weights):
 def _turns(a, engine):
     x = nl.load(a)
     for _ in range(24):
-        nisa.tensor_scalar(dst=x, data=x, op0=nl.add, operand0=1.0, engine=nisa.engine.vector)
+        nisa.tensor_tensor(dst=x, data1=x, data2=x, op=nl.add, engine=nisa.engine.vector)
         nisa.tensor_scalar(dst=x, data=x, op0=nl.multiply, operand0=0.5, engine=engine)  # planted
     out = result(a.shape)
     nl.store(out, x)

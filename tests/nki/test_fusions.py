@@ -1,0 +1,251 @@
+"""Advice that makes one instruction of two, or takes a tile instead of a load: what it changes
+computes the same, and takes the time that the kernel takes when it is written like that."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from nki.advice.advise import retimed
+from nki.pipeline import compile_kernel
+from nki.verification import verify_program
+from simulator import run
+from simulator.timing import simulate
+
+ROWS, COLUMNS = 512, 1024
+A = np.random.default_rng(0).standard_normal((ROWS, COLUMNS), dtype=np.float32)
+
+
+def tile(rows, columns):
+    return nl.ndarray((rows, columns), dtype=nl.float32, buffer=nl.sbuf)
+
+
+def by_rows(body, width=COLUMNS):
+    """A kernel that applies a function to each 128 rows."""
+
+    @nki.jit(target="trn2")
+    def kernel(a):
+        out = nl.ndarray((ROWS, width), dtype=a.dtype, buffer=nl.shared_hbm)
+        for start in range(0, ROWS, 128):
+            here = nl.ds(start, 128)
+            nisa.dma_copy(dst=out[here, :], src=body(a, here))
+        return out
+
+    return kernel
+
+
+def shifted_exp(a, here):
+    x, y, largest = nl.load(a[here, :]), tile(128, COLUMNS), tile(128, 1)
+    nisa.tensor_reduce(dst=largest, op=nl.maximum, data=x, axis=1)
+    nisa.tensor_scalar(dst=y, data=x, op0=nl.subtract, operand0=largest)
+    nisa.activation(dst=y, op=nl.exp, data=y)  # here
+    return y
+
+
+def shifted_exp_once(a, here):
+    x, y, largest, minus = nl.load(a[here, :]), tile(128, COLUMNS), tile(128, 1), tile(128, 1)
+    nisa.tensor_reduce(dst=largest, op=nl.maximum, data=x, axis=1)
+    nisa.tensor_scalar(dst=minus, data=largest, op0=nl.multiply, operand0=-1.0)
+    nisa.activation(dst=y, op=nl.exp, data=x, bias=minus)
+    return y
+
+
+def scaled_tanh(a, here):
+    x = nl.load(a[here, :])
+    for _ in range(4):
+        nisa.tensor_scalar(dst=x, data=x, op0=nl.multiply, operand0=0.5, op1=nl.add, operand1=1.0)
+        nisa.activation(dst=x, op=nl.tanh, data=x)  # here
+    return x
+
+
+def scaled_tanh_once(a, here):
+    x = nl.load(a[here, :])
+    for _ in range(4):
+        nisa.activation(dst=x, op=nl.tanh, data=x, scale=0.5, bias=1.0)
+    return x
+
+
+def summed(a, here):
+    x, y, total = nl.load(a[here, :]), tile(128, COLUMNS), tile(128, 1)
+    nisa.activation(dst=y, op=nl.exp, data=x)
+    nisa.tensor_reduce(dst=total, op=nl.add, data=y, axis=1)  # here
+    nisa.tensor_scalar(dst=y, data=y, op0=nl.subtract, operand0=total)
+    return y
+
+
+def summed_once(a, here):
+    x, y, total = nl.load(a[here, :]), tile(128, COLUMNS), tile(128, 1)
+    nisa.activation(
+        dst=y,
+        op=nl.exp,
+        data=x,
+        reduce_op=nl.add,
+        reduce_res=total,
+        reduce_cmd=nisa.reduce_cmd.reset_reduce,
+    )
+    nisa.tensor_scalar(dst=y, data=y, op0=nl.subtract, operand0=total)
+    return y
+
+
+def squares(a, here):
+    x, y, total = nl.load(a[here, :]), tile(128, COLUMNS), tile(128, 1)
+    nisa.tensor_tensor(dst=y, data1=x, data2=x, op=nl.multiply)
+    nisa.tensor_reduce(dst=total, op=nl.add, data=y, axis=1)  # here
+    return total
+
+
+def squares_once(a, here):
+    x, y, total = nl.load(a[here, :]), tile(128, COLUMNS), tile(128, 1)
+    nisa.activation(
+        dst=y,
+        op=nl.square,
+        data=x,
+        reduce_op=nl.add,
+        reduce_res=total,
+        reduce_cmd=nisa.reduce_cmd.reset_reduce,
+    )
+    return total
+
+
+def two_operators(a, here):
+    x = nl.load(a[here, :])
+    for _ in range(4):
+        nisa.tensor_scalar(dst=x, data=x, op0=nl.add, operand0=0.25)
+        nisa.tensor_scalar(dst=x, data=x, op0=nl.maximum, operand0=0.0)  # here
+    return x
+
+
+def two_operators_once(a, here):
+    x = nl.load(a[here, :])
+    for _ in range(4):
+        nisa.tensor_scalar(dst=x, data=x, op0=nl.add, operand0=0.25, op1=nl.maximum, operand1=0.0)
+    return x
+
+
+def with_a_tensor(a, here):
+    x, y = nl.load(a[here, :]), tile(128, COLUMNS)
+    for _ in range(4):
+        nisa.tensor_scalar(dst=y, data=x, op0=nl.multiply, operand0=0.25)
+        nisa.tensor_tensor(dst=x, data1=x, data2=y, op=nl.subtract)  # here
+    return x
+
+
+def with_a_tensor_once(a, here):
+    x = nl.load(a[here, :])
+    for _ in range(4):
+        nisa.scalar_tensor_tensor(
+            dst=x,
+            data=x,
+            op0=nl.multiply,
+            operand0=0.25,
+            op1=nl.subtract,
+            operand1=x,
+            reverse1=True,
+        )
+    return x
+
+
+def loaded_again(a, here):
+    x, total = nl.load(a[here, :]), tile(128, 1)
+    nisa.activation(
+        dst=tile(128, COLUMNS),
+        op=nl.copy,
+        data=x,
+        reduce_op=nl.add,
+        reduce_res=total,
+        reduce_cmd=nisa.reduce_cmd.reset_reduce,
+    )
+    y = nl.load(a[here, :])  # here
+    nisa.tensor_scalar(dst=y, data=y, op0=nl.subtract, operand0=total)
+    return y
+
+
+def loaded_once(a, here):
+    x, total = nl.load(a[here, :]), tile(128, 1)
+    nisa.activation(
+        dst=tile(128, COLUMNS),
+        op=nl.copy,
+        data=x,
+        reduce_op=nl.add,
+        reduce_res=total,
+        reduce_cmd=nisa.reduce_cmd.reset_reduce,
+    )
+    nisa.tensor_scalar(dst=x, data=x, op0=nl.subtract, operand0=total)
+    return x
+
+
+def scaled_by_activation(a, here):
+    x = nl.load(a[here, :])
+    for _ in range(4):
+        nisa.activation(dst=x, op=nl.tanh, data=x)
+        nisa.activation(dst=x, op=nl.copy, data=x, scale=0.5, bias=1.0)  # here
+    return x
+
+
+def scaled_on_vector(a, here):
+    x = nl.load(a[here, :])
+    for _ in range(4):
+        nisa.activation(dst=x, op=nl.tanh, data=x)
+        nisa.tensor_scalar(dst=x, data=x, op0=nl.multiply, operand0=0.5, op1=nl.add, operand1=1.0)
+    return x
+
+
+CASES = {
+    "bias": (shifted_exp, shifted_exp_once, "separate scale and bias", COLUMNS),
+    "scale and bias": (scaled_tanh, scaled_tanh_once, "separate scale and bias", COLUMNS),
+    "sum": (summed, summed_once, "separate sum", COLUMNS),
+    "sum of squares": (squares, squares_once, "separate sum", 1),
+    "two operators": (two_operators, two_operators_once, "separate operators", COLUMNS),
+    "with a tensor": (with_a_tensor, with_a_tensor_once, "separate operators", COLUMNS),
+    "loaded again": (loaded_again, loaded_once, "repeated load", COLUMNS),
+    "copy with a scale": (scaled_by_activation, scaled_on_vector, "engine", COLUMNS),
+}
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    """Before, after, the changes that are found of a kind, and results and time before."""
+    before, after, bottleneck, width = CASES[request.param]
+    shape = nki.TensorSpec(A.shape, nl.float32)
+    kernel = by_rows(before, width).trace(shape, target="trn2")
+    program = compile_kernel(kernel)
+    timeline = simulate(program, keep_path=True)
+    source, start = inspect.getsourcelines(before)
+    (line,) = [start + i for i, text in enumerate(source) if "# here" in text]
+    found = [
+        one
+        for one in retimed(kernel, {}, program, timeline)
+        if one.changed.bottleneck == bottleneck
+        and line in (one.place.line, *_lines_named(one.changed.text))
+    ]
+    rewritten = compile_kernel(by_rows(after, width).trace(shape, target="trn2"))
+    (wanted,) = run(program, [A]).outputs
+    return found, simulate(rewritten).total_ns, wanted, timeline.total_ns
+
+
+def _lines_named(text):
+    return [int(word) for word in text.replace(",", " ").split() if word.isdigit()]
+
+
+def test_the_change_is_found_and_takes_the_time_of_a_kernel_written_like_it(case):
+    found, expected, _, before = case
+    assert found, "the change is offered"
+    best = min(found, key=lambda one: one.total_ns)
+    assert best.total_ns < before
+    assert best.total_ns == pytest.approx(expected, rel=0.03)
+
+
+def test_the_changed_kernel_computes_the_same_without_races(case):
+    found, _, wanted, _ = case
+    for one in found:
+        program = compile_kernel(one.changed.kernel)
+        verify_program(program)
+        (output,) = run(program, [A]).outputs
+        if one.changed.same_results:
+            np.testing.assert_array_equal(output, wanted)
+        np.testing.assert_allclose(output, wanted, rtol=2e-5, atol=2e-5 * np.abs(wanted).max())
