@@ -34,9 +34,11 @@ Where several ways of doing a step are right, cost decides:
   beginning of a loop on the device.
 - The operands of products have the depth along partitions (`sides`). It is folded, with
   k = partition * tiles + tile, so that row-major operands are loaded in long runs. Where tiles on
-  chip have it in order it stays so. Nests with one operand that turn rows into columns go through
-  the tensor engine (`transposition`): a partition has neighbouring columns, which are stored
-  in one run.
+  chip have it in order it stays so. Tiles of rows take rows by turns (`cut`), so that several
+  tiles are moved at once.
+- Nests with one operand that change its order (`permutation`, `boxes`) move boxes that source and
+  target have in long runs. On chip engines copy elements of a partition, or the tensor engine
+  exchanges what lies along partitions.
 - No count is special: what partitions do not divide is a tile of its own (`nest.Rest`), and a tile
   lies as memory has its operand (`operands`), so that engines exchange elements of a partition
   where operand and result disagree. Folds of columns share rows and columns among partitions

@@ -22,6 +22,7 @@ from graph_compiler.execute.views import row_major
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower import arithmetic
 from graph_compiler.lower.arithmetic import DTYPES, Value
+from graph_compiler.lower.boxes import emit_permuted
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.nest import (
     PARTITIONS,
@@ -30,11 +31,10 @@ from graph_compiler.lower.nest import (
     axes_of,
     cost,
     each_tile,
-    in_memory,
     tilings,
 )
 from graph_compiler.lower.operands import Operand, Stored, stored
-from graph_compiler.lower.transposition import emit_turned, turned
+from graph_compiler.lower.permutation import permutation_of
 from isa.alu import ACTIVATIONS as FUNCTIONS
 from isa.alu import ALU
 from isa.enums import Memory
@@ -92,10 +92,8 @@ def _cheapest(device: Device, loop: Loop, partition_reduced: bool) -> tuple[floa
         for tiling in tilings(axes, len(operands), room, partition_reduced)
     ]
     price, tiling = min(found, key=lambda item: item[0])
-    if turned(device, loop) is not None:  # it moves rows, and two tiles at a time wait for another
-        moved = math.prod(loop.counts) * sum(sizes)
-        price = min(price, moved / device.target.dma_bytes_per_ns + 4000.0)
-    return price, tiling
+    permuted = permutation_of(device, loop)
+    return (price if permuted is None else min(price, permuted.ns)), tiling
 
 
 def _across_ns(loop: Loop) -> float:
@@ -202,9 +200,9 @@ class Nest:
         each_tile(self.device.builder, tiling, visit, offsets=offsets, rolled=rolled)
 
     def turn(self) -> bool:
-        """Emit what is turned from rows into columns; whether the nest does that."""
-        axes = turned(self.device, self.loop)
-        if axes is None:
+        """Emit what has its dimensions in another order than its operand; whether the nest does."""
+        permuted = permutation_of(self.device, self.loop)
+        if permuted is None or permuted.ns > plan(self.device, self.loop)[0]:
             return False
         output, source = self.output, self.leaves[0]
         assert isinstance(output, Stored) and isinstance(source, Stored)
@@ -213,7 +211,8 @@ class Nest:
             value = evaluate(self.loop.steps, [tile], None, tile.shape[0])[-1]
             return _spread(as_tile(value, tile.shape, self.type), tile.shape)
 
-        emit_turned(self.device, output, source, axes, computed_of)
+        for part, starts in permuted.plans:
+            emit_permuted(self.device, part, (output, source), starts, computed_of)
         return True
 
     def _move(self, tiling: Tiling, offsets: Sequence[Any] | None) -> None:
@@ -221,10 +220,11 @@ class Nest:
         output, source = self.output, self.leaves[0]
         assert isinstance(output, Stored) and isinstance(source, Stored)
         one, other = (
-            in_memory([(axis.strides[operand], axis.count) for axis in tiling.free])
+            sorted(several, key=lambda axis: -abs(axis.strides[operand]))
             for operand in (0, 1)
+            for several in [[axis for axis in tiling.free if axis.count > 1]]
         )
-        by_way = [count for _, count in one] != [count for _, count in other]
+        by_way = one != other
 
         def visit(tile: Tile) -> None:
             pattern = full_pattern(tiling, tile, 1)

@@ -9,9 +9,7 @@ dimensions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import nki.language as nl
@@ -20,32 +18,17 @@ from graph_compiler.execute.fusion import Lazy
 from graph_compiler.execute.steps import Products, Program, item_size, place_of
 from graph_compiler.execute.views import Buffer, View
 from graph_compiler.lower.arithmetic import DTYPES
-from graph_compiler.lower.device import HELD
-from graph_compiler.lower.nest import UNROLLED, numbers
-from graph_compiler.lower.sides import DEPTH, Depth, Run, Sides, depth_of, into_bank, turned
+from graph_compiler.lower.cut import COLUMNS, RESIDENT, ROWS, Cut, Elements
+from graph_compiler.lower.nest import numbers
+from graph_compiler.lower.sides import DEPTH, Run, depth_of, grouped, into_bank, runs, turned
 from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:
     from graph_compiler.lower.device import Device
 
-ROWS, COLUMNS = 128, 512
-"""Sizes of a tile: rows of the stationary operand's result, and columns that move."""
-
 BANKS = 4
 """Tiles of rows that are summed at a time, each in a bank of PSUM."""
-
-PSUM_BANKS = 8
-"""Blocks of columns, of several tiles of rows, that are summed up while the depth is loaded."""
-
-_BLOCKS = 4
-"""Blocks of columns that are loaded together, where there are banks for as many."""
-
-RESIDENT = 48 << 10
-"""Bytes of a partition that one operand of a product may take."""
-
-KEPT = 64 << 10
-"""Bytes of a partition up to which a right operand stays for all rows, loaded block by block."""
 
 MULTIPLIED = frozenset({"bf16", "f16", "f32", "tf32", "f8e5m2", "f8e4m3", "f8e4m3fn"})
 """Types that the tensor engine takes."""
@@ -109,34 +92,6 @@ def multiply(program: Program, product: Product, target: View, rows_step: int, b
 DEVICE_PRODUCTS = Products(takes, operands, multiply, ascending=True)
 
 
-def runs(axes: Axes, most: int) -> list[Run]:
-    """The elements of nested dimensions as runs along the innermost one of at most `most`."""
-    *outer, (count, stride) = axes or [(1, 1)]
-    found = []
-    places = [0]
-    for size, step in outer:
-        places = [place + index * step for place in places for index in range(size)]
-    for number, place in enumerate(places):
-        for start in range(0, count, most):
-            length = min(most, count - start)
-            found.append(Run(number * count + start, length, place + start * stride, stride))
-    return found
-
-
-def grouped(items: Sequence[Run], most: int) -> list[list[Run]]:
-    """Neighbouring runs together, as long as they have at most `most` elements."""
-    groups: list[list[Run]] = []
-    room = 0
-    for run in items:
-        if groups and run.count <= room:
-            groups[-1].append(run)
-            room -= run.count
-        else:
-            groups.append([run])
-            room = most - run.count
-    return groups
-
-
 class _Emitter:
     """One product: for every element of the batch, groups of row tiles, blocks of columns, chunks
     of depth."""
@@ -157,8 +112,9 @@ class _Emitter:
         self.row_tiles = grouped(runs(rows, ROWS), ROWS)
         self.depth_tiles = grouped(runs(depth, DEPTH), DEPTH)
         self.size = item_size(self.type)
-        self.cut = depth_of(device, product) if self.result != "int32" else None
-        if self.cut is not None and self.cut.tiles * ROWS * self.size > RESIDENT:
+        cut = depth_of(device, product) if self.result != "int32" else None
+        self.cut = None if cut is None else Cut(device, step, cut)
+        if self.cut is not None and not self.cut.fits():
             self.cut = None
 
     def run(self) -> None:
@@ -173,12 +129,27 @@ class _Emitter:
             self._matrix(left, right, to)
             return
         (count, a, b, c), *rest = axes
-        for index in numbers(self.device.builder, count):
-            self._batch(rest, left + index * a, right + index * b, to + index * c)
+        several = self.cut.together(count) if self.cut is not None and not rest else 1
+        whole, left_over = divmod(count, several)
+        for index in numbers(self.device.builder, whole):
+            first = index * several
+            places = left + first * a, right + first * b, to + first * c
+            if several > 1:
+                self._together(Elements(*places, several, (a, b, c)))
+            else:
+                self._batch(rest, *places)
+        if left_over:
+            first = whole * several
+            places = left + first * a, right + first * b, to + first * c
+            self._together(Elements(*places, left_over, (a, b, c)))
+
+    def _together(self, places: Elements) -> None:
+        assert self.cut is not None
+        self.cut.emit(places)
 
     def _matrix(self, left: Any, right: Any, to: Any) -> None:
         if self.cut is not None:
-            _Cut(self, self.cut).emit(left, right, to)
+            self.cut.emit(Elements(left, right, to))
             return
         tiles = len(self.depth_tiles)
         blocks = -(-self.columns // COLUMNS)
@@ -284,124 +255,6 @@ class _Emitter:
                 "tensor_copy", dst=tile[:, begin : begin + rows], src=into_bank(device, [part])
             )
         return tile
-
-
-class _Cut:
-    """A matrix whose depth is cut alike in all tiles: few, long transfers."""
-
-    def __init__(self, whole: _Emitter, depth: Depth) -> None:
-        self.whole = whole
-        self.device = whole.device
-        self.tiles = depth.tiles
-        self.sides = Sides(whole.device, whole.step.product, depth)
-        self.tile: NkiTensor | None = None
-
-    def emit(self, left: Any, right: Any, to: Any) -> None:
-        whole = self.whole
-        most = min(BANKS, RESIDENT // (self.tiles * ROWS * whole.size))
-        taken = self.tiles * whole.columns * whole.size
-        width = self._width(min(most, len(whole.row_tiles)))
-        count = whole.columns // width
-        moving: Callable[..., list[NkiTensor]] = partial(self.sides.of_columns, offset=right)
-        if len(whole.row_tiles) > most and count <= UNROLLED and taken <= KEPT:
-            moving = cache(moving)
-        for start in range(0, len(whole.row_tiles), most):
-            group = whole.row_tiles[start : start + most]
-            # What a loop on the device needs is loaded before it, all else when it is first used.
-            stationary = cache(partial(self._left_of, group, left))
-            for number in range(len(group) if count > UNROLLED else 1):
-                stationary(number)
-            for block in numbers(self.device.builder, count):
-                self._columns(group, stationary, moving, block * width, width, to)
-            if whole.columns % width:
-                rest = whole.columns % width
-                self._columns(group, stationary, moving, count * width, rest, to)
-
-    def _width(self, rows: int) -> int:
-        """Columns that are loaded together, for so many tiles of rows: at least what makes runs
-        long, in as many blocks as there are banks for, and no few in the end."""
-        columns = self.whole.columns
-        least = self.device.target.dma_short_run_bytes.value // self.whole.size
-        wanted = max(least, min(_BLOCKS, PSUM_BANKS // rows) * COLUMNS)
-        parts = max(1, columns // wanted)
-        return min(columns, -(-columns // (parts * COLUMNS)) * COLUMNS)
-
-    def _left_of(self, group: list[list[Run]], left: Any, number: int) -> list[NkiTensor]:
-        """One tile of rows of a group."""
-        return self.sides.of_rows(group[number], left)
-
-    def _columns(
-        self,
-        group: list[list[Run]],
-        stationary: Callable[[int], list[NkiTensor]],
-        moving: Callable[[Any, int], list[NkiTensor]],
-        column: Any,
-        width: int,
-        to: Any,
-    ) -> None:
-        """Columns that are loaded together."""
-        whole = self.whole
-        depth = moving(column, width)
-        kept = self._kept(group, column)
-        blocks = [(begin, min(COLUMNS, width - begin)) for begin in range(0, width, COLUMNS)]
-        together = self.sides.together(width)
-        several = max(1, PSUM_BANKS // len(blocks))
-        for first in range(0, len(group), several):
-            rows = range(first, min(first + several, len(group)))
-            totals = {
-                (index, begin): self.device.tile(
-                    (_count(group[index]), size), "float32", Memory.psum
-                )
-                for index in rows
-                for begin, size in blocks
-            }
-            for number in range(0, self.tiles, together):
-                for index in rows:
-                    tiles = stationary(index)
-                    for begin, size in blocks:
-                        for tile in range(number, min(number + together, self.tiles)):
-                            self.device.builder.emit(
-                                "nc_matmul",
-                                dst=totals[index, begin],
-                                stationary=tiles[tile],
-                                moving=depth[tile][:, begin : begin + size],
-                            )
-                        if number + together >= self.tiles:
-                            self._store(
-                                group[index], totals[index, begin], kept, column + begin, to
-                            )
-        if kept is not None and column + width == whole.columns:
-            buffer, type = whole.target.buffer, whole.step.target.type
-            self.device.hold(buffer, [kept], whole.columns, type)
-
-    def _store(
-        self, rows: list[Run], total: NkiTensor, kept: NkiTensor | None, column: Any, to: Any
-    ) -> None:
-        """A block of the result, from a column on."""
-        whole, device = self.whole, self.device
-        count, size = total.shape
-        if kept is not None:
-            done = kept[:, column : column + size]
-        else:
-            done = device.tile((count, size), whole.result)
-        device.builder.emit("tensor_copy", dst=done, src=total)
-        place = to + rows[0].first * whole.step.rows_step + column
-        pattern = [(whole.step.rows_step, count), (1, size)]
-        device.copy(device.elements(whole.target, whole.step.target.type, pattern, place), done)
-
-    def _kept(self, group: list[list[Run]], column: Any) -> NkiTensor | None:
-        """A tile for all of the result, where that is one tile of rows."""
-        whole = self.whole
-        step = whole.step
-        rows = len(whole.row_tiles) == 1 and step.rows_step == whole.columns
-        alone = not step.product.batch[0] and not whole.target.offset
-        alone = alone and isinstance(column, int)
-        if not rows or not alone or whole.columns * item_size(step.target.type) > HELD // 4:
-            return None
-        if self.tile is None:
-            shape = (_count(group[0]), whole.columns)
-            self.tile = self.device.tile(shape, whole.result)
-        return self.tile
 
 
 def _count(group: list[Run]) -> int:

@@ -6,6 +6,8 @@ tile of the depth. What has its rows or columns along partitions is turned by th
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,7 +28,6 @@ DEPTH = PARTITIONS
 BANK = 2048
 """Bytes of a partition in a bank of PSUM."""
 
-
 LOADED = 8 << 10
 """Bytes of a partition that are loaded together: what follows need not wait for more."""
 
@@ -39,11 +40,41 @@ class Run:
     count: int
     offset: int
     stride: int
+    step: int = 1
+    """How far apart they are in the sequence."""
+
+
+def runs(axes: Axes, most: int) -> list[Run]:
+    """The elements of nested dimensions as runs along the innermost one of at most `most`."""
+    *outer, (count, stride) = axes or [(1, 1)]
+    found = []
+    places = [0]
+    for size, step in outer:
+        places = [place + index * step for place in places for index in range(size)]
+    for number, place in enumerate(places):
+        for start in range(0, count, most):
+            length = min(most, count - start)
+            found.append(Run(number * count + start, length, place + start * stride, stride))
+    return found
+
+
+def grouped(items: Sequence[Run], most: int) -> list[list[Run]]:
+    """Neighbouring runs together, as long as they have at most `most` elements."""
+    groups: list[list[Run]] = []
+    room = 0
+    for run in items:
+        if groups and run.count <= room:
+            groups[-1].append(run)
+            room -= run.count
+        else:
+            groups.append([run])
+            room = most - run.count
+    return groups
 
 
 class Depth(NamedTuple):
-    """A depth in tiles: element k = partition * near + tile * far, `last` of them in the last tile
-    where others have `partitions`."""
+    """A depth in tiles: element k = partition * near + tile * far. Where `last` are fewer than
+    `partitions`, a last tile has what is left behind all others, in order."""
 
     partitions: int
     tiles: int
@@ -56,9 +87,22 @@ class Depth(NamedTuple):
         """How many there are in all."""
         return self.partitions * (self.tiles - 1) + self.last
 
+    @property
+    def whole(self) -> int:
+        """Tiles of all partitions."""
+        return self.tiles - (self.last < self.partitions)
+
     def size(self, tile: int) -> int:
         """Elements of a tile."""
-        return self.last if tile == self.tiles - 1 else self.partitions
+        return self.partitions if tile < self.whole else self.last
+
+    def first(self, tile: int) -> int:
+        """The first element of a tile."""
+        return tile * self.far if tile < self.whole else self.partitions * self.whole
+
+    def step(self, tile: int) -> int:
+        """Elements from partition to partition of a tile."""
+        return self.near if tile < self.whole else 1
 
 
 def _in_order(count: int) -> Depth:
@@ -70,16 +114,16 @@ def _in_order(count: int) -> Depth:
 
 def folded(depth: Axes) -> Depth | None:
     """A depth whose neighbours are tiles of one partition: what lies in a row-major operand for a
-    partition is one run then, so that transfers are few and long. Where the count has no such
-    divisor neighbours are partitions; None of depths that have several dimensions."""
+    partition is one run then, so that transfers are few and long. None of depths that have several
+    dimensions."""
     if len(depth) != 1:
         return None
     ((count, _),) = depth
-    least = -(-count // DEPTH)
-    for tiles in range(least, 2 * least + 1):
-        if count % tiles == 0:
-            return Depth(count // tiles, tiles, tiles, 1, count // tiles)
-    return _in_order(count)
+    tiles = -(-count // DEPTH)
+    if count % tiles == 0:
+        return Depth(count // tiles, tiles, tiles, 1, count // tiles)
+    whole = count // DEPTH
+    return Depth(DEPTH, tiles, whole, 1, count - DEPTH * whole)
 
 
 def depth_in_rows(device: Device, product: Product) -> Depth | None:
@@ -146,6 +190,41 @@ class Sides:
             begin += run.count
         return self.turned_rows(part, 0)
 
+    def has_rows_in_memory(self, rows: Axes) -> bool:
+        """Whether rows of the left operand, several of one dimension, lie in memory alone."""
+        if len(rows) != 1 or self.stride != 1:
+            return False
+        ((count, stride),) = rows
+        held = self.device.held_rows(self.left.buffer, stride, self.type)
+        return count > 1 and not held
+
+    def of_rows_together(
+        self, run: Run, axes: Sequence[tuple[int, int]], offset: Any
+    ) -> list[list[NkiTensor]]:
+        """What `of_rows` returns, for several runs that are loaded in one transfer. `axes`: how far
+        apart they are, and how many."""
+        device, elements = self.device, self.depth.elements
+        number = math.prod(count for _, count in axes)
+        part = device.tile((run.count, number * elements), self.dtype)
+        several = [axis for axis in axes if axis[1] > 1]
+        pattern = [(run.stride, run.count), *several, (1, elements)]
+        source = device.elements(self.left, self.type, pattern, offset + run.offset)
+        shape = (run.count, *(count for _, count in several), elements)
+        device.copy(part.reshape(shape), source)
+        depth = self.depth
+        each = max(1, BANK // (depth.tiles * run.count * self.size))
+        found: list[list[NkiTensor]] = []
+        for start in range(0, number, each):
+            places = range(start, min(start + each, number))
+            by_tile: list[list[NkiTensor]] = [[] for _ in places]
+            for numbers in (range(depth.whole), range(depth.whole, depth.tiles)):
+                parts = [self._part(part, p * elements, t) for p in places for t in numbers]
+                done = turned(device, parts) if parts else []
+                for place, tiles in enumerate(by_tile):
+                    tiles += done[place * len(numbers) : (place + 1) * len(numbers)]
+            found += by_tile
+        return found
+
     def _across(self, rows: list[Run], offset: Any) -> list[NkiTensor]:
         """What `of_rows` returns of an operand that has its depth along partitions."""
         count = sum(run.count for run in rows)
@@ -170,15 +249,14 @@ class Sides:
     def _empty(self, width: int) -> list[tuple[NkiTensor, int]]:
         """Tiles [partitions, tiles, width] for all of the depth, and the first of each: as many as
         are loaded together, and one for a last tile that has fewer partitions."""
-        partitions, tiles, _, _, last = self.depth
-        whole = tiles if last == partitions else tiles - 1
+        depth, whole = self.depth, self.depth.whole
         found = []
         together = self.together(width)
         for first in range(0, whole, together):
-            shape = (partitions, min(together, whole - first), width)
+            shape = (depth.partitions, min(together, whole - first), width)
             found.append((self.device.tile(shape, self.dtype), first))
-        if whole < tiles:
-            found.append((self.device.tile((last, 1, width), self.dtype), whole))
+        if whole < depth.tiles:
+            found.append((self.device.tile((depth.last, 1, width), self.dtype), whole))
         return found
 
     def _fill(
@@ -191,11 +269,15 @@ class Sides:
         offset: Any,
     ) -> None:
         """Load what `_empty` made room for, or a part of its columns."""
-        device, (_, _, near, far, _) = self.device, self.depth
+        device, depth = self.device, self.depth
         for part, (tile, number) in zip(parts, tiles):
             partitions, several, _ = tile.shape
-            pattern = [(near * stride, partitions), (far * stride, several), free]
-            begin = offset + number * far * stride
+            pattern = [
+                (depth.step(number) * stride, partitions),
+                (depth.far * stride, several),
+                free,
+            ]
+            begin = offset + depth.first(number) * stride
             device.copy(part, device.elements(place, self.type, pattern, begin))
 
     def _flat(self, tiles: list[tuple[NkiTensor, int]]) -> list[NkiTensor]:
@@ -218,6 +300,29 @@ class Sides:
         tiles = self._empty(width)
         self._fill([tile for tile, _ in tiles], tiles, self.right, down, (across, width), start)
         return self._flat(tiles)
+
+    def of_columns_of(
+        self, batch: tuple[int, int], column: Any, width: int, offset: Any
+    ) -> list[list[NkiTensor]]:
+        """What `of_columns` returns, for several elements of a batch, so far apart."""
+        several, step = batch
+        if several == 1 or self.across != 1:
+            places = [offset + number * step for number in range(several)]
+            return [self.of_columns(column, width, place) for place in places]
+        found: list[list[NkiTensor]] = [[] for _ in range(several)]
+        depth = self.depth
+        for number, many in ((0, depth.whole), (depth.whole, depth.tiles - depth.whole)):
+            if not many:
+                continue
+            tile = self.device.tile((depth.size(number), several, many, width), self.dtype)
+            steps = depth.step(number) * self.down, depth.far * self.down
+            pattern = [(steps[0], depth.size(number)), (step, several), (steps[1], many)]
+            begin = offset + depth.first(number) * self.down + column
+            source = self.device.elements(self.right, self.type, [*pattern, (1, width)], begin)
+            self.device.copy(tile, source)
+            for element, tiles in enumerate(found):
+                tiles += [tile[:, element, place, :] for place in range(many)]
+        return found
 
     def _turned_columns(self, width: int, start: Any) -> list[NkiTensor]:
         """What `of_columns` returns of an operand that has its columns along partitions."""
@@ -250,8 +355,8 @@ class Sides:
     def _part(self, tile: NkiTensor, first: int, number: int) -> NkiTensor:
         """[rows, partitions] of a tile [rows, elements]: one tile of the depth."""
         rows = tile.shape[0]
-        begin = first + number * self.depth.far
-        pattern = [[tile.strides[0], rows], [self.depth.near, self.depth.size(number)]]
+        begin = first + self.depth.first(number)
+        pattern = [[tile.strides[0], rows], [self.depth.step(number), self.depth.size(number)]]
         return tile.ap(pattern, begin)
 
     def _held(self, place: Place, run: Run, offset: Any) -> tuple[NkiTensor | None, int]:

@@ -158,6 +158,9 @@ ENTRY e {{
         ((6, 193, 56, 25), (0, 2, 3, 1)),
         ((700, 300), (1, 0)),
         ((5, 70, 3, 2), (3, 1, 0, 2)),  # by transfers
+        ((58, 10, 49, 67), (3, 2, 1, 0)),  # the last partition has fewer neighbours
+        ((27, 85, 16, 59), (1, 3, 2, 0)),  # parts of a dimension, and what they leave
+        ((3, 377, 25, 5), (3, 0, 1, 2)),  # partitions keep what they have
     ],
 )
 @pytest.mark.parametrize("type", ["f32", "bf16"])
@@ -213,3 +216,43 @@ def test_rows_of_halves_are_computed_in_fp32_and_rounded_once() -> None:
     wanted = centred / np.sqrt((centred**2).sum(1, keepdims=True))
     error = np.abs(found.astype(float) - wanted)
     assert np.all(error <= 2.0**-8 * np.abs(wanted) + 1e-6)
+
+
+# Products
+
+
+@pytest.mark.parametrize("type", ["f32", "bf16"])
+@pytest.mark.parametrize("contracted", [(2, 1), (1, 1), (2, 2)])
+@pytest.mark.parametrize(
+    "batch, rows, depth, columns",
+    [
+        (1, 300, 171, 77),  # a depth and rows that tiles do not divide
+        (1, 1030, 64, 600),
+        (19, 490, 64, 181),  # several elements of the batch at a time, and what is left
+        (33, 70, 300, 20),
+        (9, 2, 40, 3),
+        (1, 1, 300, 700),
+    ],
+)
+def test_products(
+    type: str, contracted: tuple[int, int], batch: int, rows: int, depth: int, columns: int
+) -> None:
+    left, right = contracted
+    rng = np.random.default_rng(7)
+    x = rng.standard_normal((batch, rows, depth)).astype(TYPES[type])
+    y = rng.standard_normal((batch, depth, columns)).astype(TYPES[type])
+    one, other = x.astype(float), y.astype(float)
+    x = x if left == 2 else x.transpose(0, 2, 1).copy()
+    y = y if right == 1 else y.transpose(0, 2, 1).copy()
+    shapes = [f"{type}[{','.join(map(str, a.shape))}]" for a in (x, y)]
+    text = f"""HloModule p
+ENTRY e {{
+ x = {shapes[0]} parameter(0)
+ y = {shapes[1]} parameter(1)
+ ROOT r = {type}[{batch},{rows},{columns}] dot(x, y), lhs_batch_dims={{0}}, rhs_batch_dims={{0}},
+  lhs_contracting_dims={{{left}}}, rhs_contracting_dims={{{right}}}
+}}"""
+    (found,) = graph_compiler.compile(graph_compiler.parse_text(text), "trn2")(x, y)
+    wanted, terms = one @ other, np.abs(one) @ np.abs(other)
+    rounding = {"f32": 0.0, "bf16": 2.0**-8}[type] * np.abs(wanted)
+    assert np.all(np.abs(found.astype(float) - wanted) <= 1e-5 * terms + rounding)
