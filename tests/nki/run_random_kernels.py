@@ -3,7 +3,8 @@
     python tests/nki/run_random_kernels.py --seeds 0:20000 --processes 2
 
 In turn: nested loops of every kind, proven for several sizes; loops, registers and exchanges on one
-core and on two, against NumPy; pipelines of tiles. No kernel may be refused.
+core and on two, against NumPy; pipelines of tiles; such loops placed several times by `repeat`. No
+kernel may be refused.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[at]) for at in (2, 1)]
 
 from mutation_runs import Failure, Subject, main  # noqa: E402
 
-KINDS = ("loops", "in NumPy", "pipelines")
+KINDS = ("loops", "in NumPy", "pipelines", "repeats")
 
 
 def outcome_of(seed: int) -> str:
@@ -24,6 +25,7 @@ def outcome_of(seed: int) -> str:
     import test_random_loops
     import test_random_loops_in_numpy
     import test_random_pipelines
+    import test_random_repeats
 
     number, kind = divmod(seed, len(KINDS))
     try:
@@ -32,8 +34,10 @@ def outcome_of(seed: int) -> str:
             test_random_loops.assert_modes_agree(steps, number)
         elif kind == 1:
             test_random_loops_in_numpy.assert_loops_do_what_they_do_in_numpy(number)
-        else:
+        elif kind == 2:
             test_random_pipelines.assert_modes_agree(number)
+        else:
+            test_random_repeats.assert_repeats_do_what_they_do_in_numpy(number)
     except Exception as error:
         raise Failure(f"{KINDS[kind]} {number}: {type(error).__name__}: {error}") from error
     return KINDS[kind]
