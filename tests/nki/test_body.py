@@ -20,12 +20,15 @@ core 0:
   memset dst=%t1[128, 16 : 16, 1 @ 0] value=1.0 engine=vector
   loop %r0 = 0 to 4 step 1:
     storage_begin dst=%t2[128, 16 : 16, 1 @ 0]
-    dma_copy dst=%t2[128, 16 : 16, 1 @ 0] src=%t0[128, 16 : 16, 1 @ 2048*%r0] dge_mode=hwdge engine=sync
+    dma_copy dst=%t2[128, 16 : 16, 1 @ 0] src=%t0[128, 16 : 16, 1 @ 2048*%r0] \
+dge_mode=hwdge engine=sync
     activation dst=%t2[128, 16 : 16, 1 @ 0] op=exp data=%t2[128, 16 : 16, 1 @ 0]
     loop %r1 = 0 to 2 step 1:
-      tensor_scalar dst=%t1[128, 8 : 16, 1 @ 8*%r1] data=%t2[128, 8 : 16, 1 @ 0] op0=add operand0=2.0 engine=vector
-  dma_copy dst=%t3[128, 16 : 16, 1 @ 0] src=%t1[128, 16 : 16, 1 @ 0] dge_mode=none engine=gpsimd
-"""  # noqa: E501
+      tensor_scalar dst=%t1[128, 8 : 16, 1 @ 8*%r1] data=%t2[128, 8 : 16, 1 @ 0] \
+op0=add operand0=2.0 engine=vector
+  dma_copy dst=%t3[128, 16 : 16, 1 @ 0] src=%t1[128, 16 : 16, 1 @ 0] \
+dge_mode=none engine=gpsimd
+"""
 
 
 def body() -> Body:

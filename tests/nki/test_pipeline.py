@@ -101,6 +101,7 @@ def test_stages_of_the_next_iteration_come_earlier(monkeypatch):
     tile is there, while then01 runs."""
     monkeypatch.setattr(pipeline, "GAIN", 2.0)
     monkeypatch.setattr(pipeline, "BOUND", 0.0)
+    monkeypatch.setattr(pipeline, "WINDOW", 0)
     kernel = traced(two_stages, (4 * P, 512))
     author, order = names(kernel), names(Pipeline().run(kernel))
     assert sorted(order) == sorted(author)
@@ -108,7 +109,30 @@ def test_stages_of_the_next_iteration_come_earlier(monkeypatch):
     assert order.index("first10") < order.index("then02")
 
 
-def test_no_reorder_is_kept():
+def test_what_fits_at_once_is_left_to_the_scheduler(monkeypatch):
+    """Where nothing waits for a place, an order before places can give nothing."""
+    monkeypatch.setattr(pipeline, "GAIN", 2.0)
+    monkeypatch.setattr(pipeline, "BOUND", 0.0)
+    asked = []
+    monkeypatch.setattr(pipeline, "modelled_ns", lambda *_: asked.append(1))
+    kernel = traced(two_stages, (4 * P, 512))
+    assert Pipeline().run(kernel) is kernel
+    assert not asked
+    capacity = TRN2.sbuf_bytes_per_partition.value
+
+    def large(a):
+        held = nl.ndarray((P, capacity - 4096), dtype=nl.uint8, buffer=nl.sbuf)
+        nisa.memset(dst=held, value=0)
+        two_stages(a)
+        nisa.dma_copy(dst=a[0:P, 0:1], src=held[:, 0:4].view(nl.float32))
+
+    Pipeline().run(traced(large, (4 * P, 512)))
+    assert asked
+
+
+def test_no_reorder_is_kept(monkeypatch):
+    monkeypatch.setattr(pipeline, "WINDOW", 0)
+
     def kernel(a):
         with nl.no_reorder():
             two_stages(a)
@@ -157,7 +181,7 @@ def test_other_orders_give_the_same_bits(choices):
         return random_kernel(a, choices)
 
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("GAIN", 9.0), ("BOUND", 0.0), ("FEW", 2)):
+        for name, value in (("GAIN", 9.0), ("BOUND", 0.0), ("FEW", 2), ("WINDOW", 0)):
             patch.setattr(pipeline, name, value)
         device = compiled(kernel, a)
         assert check(device.program) == []

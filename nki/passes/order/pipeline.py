@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import itemgetter
+from operator import itemgetter, le
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from nki.passes.order.clock import busy_ns
 from nki.passes.order.lookahead import Lookahead, Room, Uses
 from nki.passes.order.modelled import from_outside, modelled_ns
 from nki.passes.order.precedence import Precedence
-from nki.passes.order.schedule import costs_of
+from nki.passes.order.schedule import WINDOW, costs_of
 from nki.passes.place.allocate import Life, LiveRanges, in_order
 
 WINDOWS = (1024, 256)
@@ -178,6 +178,8 @@ class _Body:
         self.position += len(operations)
         if around is None or len(operations) < FEW:
             return nodes
+        if len(operations) <= WINDOW and self.live.fits_at_once(operations, start):
+            return nodes
         begins = {op.values[0].storage: op for op in nodes if op.row is StorageBegin}
         if len(operations) > SAMPLE:
             order = self._order(operations, begins, start, variables, around)
@@ -282,6 +284,16 @@ class _Live:
             rows.append((memory, self.size[tensor], life.first - start, life.last - start))
         return Uses(of, rows)
 
+    def fits_at_once(self, operations: list[Op], start: int) -> bool:
+        """Whether there is room for all tensors of a stretch at once: then no operation waits for a
+        place, and the scheduler finds the best order behind the places."""
+        uses = self.uses(operations, start)
+        taken = self.held(uses, start)
+        for memory, size, first in zip(uses.memory, uses.size, uses.first):
+            if first >= 0:
+                taken[memory] += size
+        return all(map(le, taken, self.capacity))
+
     def form(
         self,
         operations: list[Op],
@@ -301,14 +313,18 @@ class _Live:
 
     def rooms(self, uses: Uses, start: int, count: int) -> list[Room]:
         """What such a stretch finds in each memory."""
+        return [
+            Room(capacity, load[start : start + count].copy(), taken)
+            for capacity, load, taken in zip(self.capacity, self.loads, self.held(uses, start))
+        ]
+
+    def held(self, uses: Uses, start: int) -> list[int]:
+        """By memory, the bytes that are taken where such a stretch begins."""
         held = [int(load[start]) for load in self.loads]
         for memory, size, first in zip(uses.memory, uses.size, uses.first):
             if first == 0:
                 held[memory] -= size
-        return [
-            Room(capacity, load[start : start + count].copy(), taken)
-            for capacity, load, taken in zip(self.capacity, self.loads, held)
-        ]
+        return held
 
 
 class _Choice:
