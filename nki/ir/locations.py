@@ -277,14 +277,15 @@ def is_comparison(frame: FrameType) -> bool:
     )
 
 
-def asked_by_assert(name: str, made: tuple[CodeType, int] | None, frame: FrameType) -> bool | None:
+def asked_by_assert(name: str, made: object, frame: FrameType) -> bool | None:
     """Whether `assert` is what asks for the truth of a tensor in a frame, if the tensor is what the
     call just before has made; None if it was there before, so that its truth may mean that there is
-    one. `name`, `made`: of the tensor, and where the call is that made it."""
+    one. `name`, `made`: of the tensor, and where the call is that made it, a pair of its code and
+    its place there; tensors of graphs have another location."""
     if name.startswith(_PYTEST):
         return True
     code, offset = frame.f_code, frame.f_lasti
-    if made is None or made[0] is not code:
+    if not isinstance(made, tuple) or made[0] is not code:
         return None
     last, asserts = _truth_asked(code, offset)
     return asserts if last < made[1] < offset else None
