@@ -1,7 +1,9 @@
 """A timeline as a trace-event file, which ui.perfetto.dev opens.
 
 The format is Chrome's JSON: a process a core, a thread a lane, complete events ("X") with times in
-microseconds, counters ("C"). SDK names of tracks are kept where there are any.
+microseconds, counters ("C"), and flows ("s" to "f") from what gave units of a semaphore to what
+waited for them. SDK names of tracks are kept where there are any. Times are whole nanoseconds:
+Perfetto rounds start and length of a slice apart, and drops one that then overlaps with another.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ import numpy as np
 
 from isa.access import AccessPattern
 from isa.errors import NeuronError
-from isa.program import Program, StorageRecord
+from isa.program import CoreProgram, Program, StorageRecord
 from isa.spec import Instruction
 from isa.target import resolve
 from simulator.profile.files import complete
+from simulator.profile.flows import flows
 from simulator.timing.dma import plan_transfer
 from simulator.timing.model import TABLE_LOAD
 from simulator.timing.timeline import CoreTimeline, Lane, Timeline
@@ -98,6 +101,8 @@ def _write(file: IO[str], program: Program, timeline: Timeline) -> tuple[int, in
             for event in _slices(program, number, core, track, lane):
                 file.write(separator + event)
             slices += len(lane.spans)
+        for event in _flows(number, program.cores[number], core):
+            file.write(separator + event)
     file.write("\n]}\n")
     return slices, tracks
 
@@ -149,10 +154,30 @@ def _slices(
             known = described[index] = _description(program, number, stream, index)
         name, arguments = known
         yield (
-            f'{{"ph":"X","pid":{number},"tid":{track},"ts":{start / 1e3:.4f},'
-            f'"dur":{(end - start) / 1e3:.4f},"name":{name},"cat":"{category}",'
+            f'{{"ph":"X","pid":{number},"tid":{track},"ts":{_us(start)},'
+            f'"dur":{_us(round(end) - round(start))},"name":{name},"cat":"{category}",'
             f'"args":{{"iteration":{iteration}{arguments}}}}}'
         )
+
+
+def _us(ns: float) -> str:
+    """Microseconds, to the nanosecond."""
+    return f"{round(ns) / 1e3:.3f}"
+
+
+def _flows(number: int, program: CoreProgram, core: CoreTimeline) -> Iterator[str]:
+    """Arrows between slices, each of which they meet where it starts."""
+    spans = [lane.spans for lane in core.lanes]
+    for flow, columns in enumerate(zip(*(column.tolist() for column in flows(program, core)))):
+        semaphore, *ends = columns
+        for kind, lane, at in (("s", *ends[:2]), ("f", *ends[2:])):
+            found = spans[lane]
+            assert found is not None
+            bound = ',"bp":"e"' if kind == "f" else ""
+            yield (
+                f'{{"ph":"{kind}","pid":{number},"tid":{lane + 1},"ts":{_us(found.start[at])},'
+                f'"id":{number << 32 | flow},"name":"S[{semaphore}]","cat":"semaphore"{bound}}}'
+            )
 
 
 def _description(
