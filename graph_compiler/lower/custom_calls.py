@@ -84,6 +84,29 @@ def _softmax(node: Node) -> str | None:
     return text.module([text.convert(x, node.type)])
 
 
+def _rms_norm(node: Node) -> str | None:
+    if len(node.operands) != 3:
+        return None
+    x, weight, epsilon = node.operands
+    if not all(PRIMITIVE_TYPES[one.type].is_float for one in (*node.operands, node)):
+        return None
+    assert node.instruction is not None
+    axis = dimension_of(node.instruction, len(node.dims))
+    size = node.dims[axis]
+    if x.dims != node.dims or weight.dims != (size,) or epsilon.dims not in ((), (1,)):
+        return None
+    text = Text(node)
+    value, factor, offset = (text.convert(name, "f32") for name in text.operands)
+    total = text.sum(text.apply("multiply", value, value), [axis])
+    mean = text.apply("divide", total, text.number("f32", size, text.dims(total)))
+    offset = text.spread(text.reshape(offset, ()), text.dims(mean), [])
+    scale = text.apply("rsqrt", text.apply("add", mean, offset))
+    kept = [place for place in range(len(node.dims)) if place != axis]
+    value = text.apply("multiply", value, text.spread(scale, node.dims, kept))
+    value = text.apply("multiply", value, text.spread(factor, node.dims, [axis]))
+    return text.module([text.convert(value, node.type)])
+
+
 def _extreme(direction: str, least: str) -> Expansion:
     """Where the first of the largest (smallest) elements is; a NaN is more than any number."""
 
@@ -121,6 +144,7 @@ CALLS: dict[str, Expansion] = {
     "AwsNeuronGeluApprxTanh": _activation(_gelu_tanh),
     "AwsNeuronSilu": _activation(_silu),
     "AwsNeuronSoftmax": _softmax,
+    "AwsNeuronRmsNorm": _rms_norm,
     "AwsNeuronArgMax": _extreme("GT", "-inf"),
     "AwsNeuronArgMin": _extreme("LT", "inf"),
 }

@@ -55,6 +55,29 @@ def test_largest_elements(x: np.ndarray) -> None:
         np.testing.assert_array_equal(values, np.take_along_axis(x, expected, 1))
 
 
+@pytest.mark.parametrize(("axis", "weights"), [(1, "f32"), (0, "bf16")])
+def test_rms_norm_as_transformers_neuronx_calls_it(axis: int, weights: str, x: np.ndarray) -> None:
+    """An array, weights that may have another type, and epsilon; the result is bf16."""
+    size = x.shape[axis]
+    text = f"""HloModule m
+ENTRY e {{
+  x = f32[40,60] parameter(0)
+  w = {weights}[{size}] parameter(1)
+  epsilon = f32[] constant(0.5)
+  ROOT r = bf16[40,60] custom-call(x, w, epsilon), custom_call_target="AwsNeuronRmsNorm",
+    backend_config="{axis}"
+}}"""
+    module = parse_text(text)
+    weight = np.arange(size).astype(module.parameters[1].shape.numpy_dtype())
+    wide = x.astype(np.float64)
+    column = weight.astype(np.float64).reshape([-1, 1] if axis == 0 else [1, -1])
+    expected = wide / np.sqrt((wide**2).mean(axis, keepdims=True) + 0.5) * column
+    for run in (evaluate, lambda module, *inputs: compile(module, "trn2")(*inputs)):
+        (found,) = run(module, x, weight)
+        assert found.dtype.name == "bfloat16"
+        np.testing.assert_allclose(found.astype(np.float64), expected, rtol=2**-8, atol=1e-6)
+
+
 @pytest.mark.parametrize("config", ["2", "-3", "", "one"])
 def test_a_dimension_that_is_not_there(config: str, x: np.ndarray) -> None:
     with pytest.raises(NeuronError, match="names no dimension"):

@@ -201,6 +201,18 @@ def _softmax(instruction: Instruction, operands: list[Any], context: Evaluation)
     return precise(formula, operands[0])
 
 
+@meaning("AwsNeuronRmsNorm")
+def _rms_norm(instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
+    """x w / sqrt(mean(x^2) + epsilon) of (x, w, epsilon), the mean along the dimension that the
+    configuration names, w along the same."""
+    x, weight, epsilon = (operand.astype(np.float64) for operand in operands)
+    axis = dimension_of(instruction, x.ndim)
+    sizes = [x.shape[axis] if place == axis else 1 for place in range(x.ndim)]
+    mean = (x * x).mean(axis=axis, keepdims=True)
+    found = x / np.sqrt(mean + epsilon.reshape(())) * weight.reshape(sizes)
+    return found.astype(instruction.shape.numpy_dtype())
+
+
 @meaning("AwsNeuronArgMax")
 def _arg_max(instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
     """Where the first largest element is along the dimension that the configuration names; a NaN is
