@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from graph_compiler.execute.fusion import contiguous
 from graph_compiler.execute.steps import place_of
-from graph_compiler.hlo.operators.collectives.groups import group_of
+from graph_compiler.hlo.operators.collectives.groups import group_of, group_size
 from graph_compiler.hlo.operators.custom.shard_map import checked_shardings
 from graph_compiler.hlo.operators.folding import binary_opcode
+from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.expansions import STEP, Text, braces, expanded
 from graph_compiler.lower.participants import TO_GLOBAL, TO_LOCAL, Member, members_of
+from isa.errors import NeuronError
 
 if TYPE_CHECKING:
     from graph_compiler.execute.nodes import Node
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 
 EXCHANGE, NUMBER = "rank-exchange", "rank-number"
 """Targets of the private custom calls."""
+
+_MOST_ENTRIES = 1 << 18
+"""Of the table of an exchange."""
 
 _LARGE = 1 << 16
 """Elements of an all-reduce from which on parts of it are exchanged, and not all of it."""
@@ -200,7 +205,25 @@ def _members(scheduler: Scheduler) -> list[Member]:
 
 
 def _groups(scheduler: Scheduler, item: Instruction, across_partitions: bool = False) -> Table:
-    return [list(group_of(item, member, across_partitions)) for member in _members(scheduler)]
+    """For each rank its group. Raises NeuronError hlo-invalid for groups that overlap, or differ in
+    size, and hlo-too-large."""
+    members = _members(scheduler)
+    size = group_size(item) or len(members)
+    if len(members) * size > _MOST_ENTRIES:
+        raise NeuronError(
+            "hlo-too-large",
+            f"{subject(item)}: {len(members):,} ranks in groups of {size:,}.",
+            why=f"Ranks times those of a group are {_MOST_ENTRIES:,} at most.",
+        )
+    table = [list(group_of(item, member, across_partitions)) for member in members]
+    groups = sorted(set(map(tuple, table)))
+    if sum(map(len, groups)) != len(members) or len(set(map(len, groups))) > 1:
+        raise NeuronError(
+            "hlo-invalid",
+            f"{subject(item)}: its groups are {groups[:4]}.",
+            why="Every rank is in exactly one group, and groups have the same number of ranks.",
+        )
+    return table
 
 
 Written = Callable[["Scheduler", "Instruction", RankText], list[str]]
@@ -258,6 +281,14 @@ def _permute(scheduler: Scheduler, item: Instruction, text: RankText) -> list[st
     members = _members(scheduler)
     channel = (item.attribute("channel_id") or 0) > 0
     source = {pair.target: pair.source for pair in item.attribute("source_target_pairs")}
+    partitions = members[0].partitions
+    count = partitions if channel else len(members) // partitions
+    if not all(0 <= number < count for pair in source.items() for number in pair):
+        raise NeuronError(
+            "hlo-invalid",
+            f"{subject(item)}: it sends from {sorted(source.values())[:9]}, and to others.",
+            why=f"Numbers of senders and receivers are from 0 to below {count}.",
+        )
     table = []
     for member in members:
         replica, partition = divmod(member.rank, member.partitions)

@@ -6,11 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from graph_compiler.evaluate import MOST_RANKS
 from graph_compiler.hlo.operators import operator
 from graph_compiler.hlo.operators.collectives import Collective, CollectivePermute, PartitionId
 from graph_compiler.hlo.operators.collectives.groups import stated_groups
 from graph_compiler.hlo.operators.custom.shard_map import shardings
+from graph_compiler.hlo.operators.row import subject
 from graph_compiler.partitions import partitions_of
+from isa.errors import NeuronError
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction, Module
@@ -34,7 +37,8 @@ def members_of(module: Module, ranks: int) -> list[Member]:
 
 
 def ranks_of(module: Module) -> int:
-    """How many ranks a graph is for, as it states them: 1 for one without collectives."""
+    """How many ranks a graph is for, as it states them: 1 for one without collectives. Raises
+    NeuronError hlo-too-large."""
     distributed = [item for item in module.instructions() if is_distributed(item)]
     if not distributed:
         return 1
@@ -53,6 +57,12 @@ def ranks_of(module: Module) -> int:
             counts += [1 + max(pair.source, pair.target) for pair in pairs]
         elif item.opcode not in _ALONE:
             counts += [1 + max(group) for group in stated_groups(item)]
+        if max(counts) > MOST_RANKS:
+            raise NeuronError(
+                "hlo-too-large",
+                f"{subject(item)}: the graph is for {max(counts):,} ranks.",
+                why=f"A graph is compiled for {MOST_RANKS:,} ranks at most.",
+            )
     return max(counts)
 
 

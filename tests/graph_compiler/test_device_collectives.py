@@ -262,3 +262,26 @@ def test_the_runtime_runs_a_rank_on_each_core(tmp_path: Path, monkeypatch: Any) 
         nrtpy.NrtpyModel.load_from_neff(path, cc_enabled=True, rank_id=2, world_size=2)
     assert caught.value.status_code.name == "NRT_INVALID"
     nrtpy.reset()
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("f32[4] all-reduce(x), replica_groups={{0,1},{1,2}}, to_apply=add", "hlo-invalid"),
+        ("f32[8] all-gather(x), replica_groups={{0,1},{2}}, dimensions={0}", "hlo-invalid"),
+        ("f32[4] collective-permute(x), source_target_pairs={{0,-5}}", "hlo-invalid"),
+        ("f32[4] collective-permute(x), source_target_pairs={{0,1234567}}", "hlo-too-large"),
+        (
+            "f32[4000000] all-gather(x), replica_groups=[1,1000000]<=[1000000], dimensions={0}",
+            "hlo-too-large",
+        ),
+        (
+            "f32[4] all-reduce(x), replica_groups=[1,4096]<=[4096], to_apply=add",
+            "hlo-too-large",
+        ),
+    ],
+)
+def test_groups_that_cannot_be_are_refused(line: str, code: str) -> None:
+    with pytest.raises(NeuronError) as caught:
+        compile(module_of(f"  ROOT r = {line}", "f32[4]"), "trn2")
+    assert caught.value.code == code and "`r`" in caught.value.what
