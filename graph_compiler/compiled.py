@@ -10,6 +10,7 @@ import numpy as np
 
 from graph_compiler.hlo.arguments import module_argument
 from graph_compiler.inputs import checked_inputs
+from graph_compiler.lookups import lookups, report
 from graph_compiler.lower.participants import ranks_of
 from graph_compiler.memory import memory_use
 from graph_compiler.options import GraphOptions, check_target
@@ -53,6 +54,7 @@ class Compiled:
     def __init__(self, module: Module, kernel: CompiledKernel, unshared: int, notes: Notes) -> None:
         self.module = module
         self.ranks = ranks_of(module)
+        self._lookups = lookups(module)
         self.kernel = kernel
         self.notes = notes
         self.memory = memory_use(kernel.program, unshared)
@@ -93,7 +95,9 @@ class Compiled:
     def _given(self, inputs: Any) -> list[Array]:
         from graph_compiler.execute.simplify import leaves
 
-        values = [v for v in leaves(tuple(checked_inputs(self.module, inputs))) if np.size(v)]
+        checked = checked_inputs(self.module, inputs)
+        report(self._lookups, checked)
+        values = [v for v in leaves(tuple(checked)) if np.size(v)]
         program = self.kernel.program
         tensors = [program.tensors[index] for index in program.parameters]
         arrays = [_stored(np.asarray(value), own.dtype) for value, own in zip(values, tensors)]

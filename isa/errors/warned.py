@@ -105,6 +105,13 @@ WARNINGS: dict[str, CatalogueEntry] = {
         "Make the indices differ, or drop rows with an index outside the tensor and oob_mode.skip.",
         _API,
     ),
+    "index-outside": CatalogueEntry(
+        812,
+        "Index of a graph's caller outside of the array",
+        "HLO takes the nearest row that there is, and the run goes on.",
+        "Pass indices from 0 to below the number of rows.",
+        "neuron-runtime/nrt-troubleshoot.rst",
+    ),
 }
 
 
