@@ -21,6 +21,7 @@ from isa.rules import Call
 from isa.target import Target
 from nki.ir.accumulate import Accumulation
 from nki.ir.locations import author_location, resolve
+from nki.ir.no_result import NoResult
 from nki.ir.nodes import Op
 from nki.ir.open_loops import OpenLoops
 from nki.precision import kept_wide
@@ -36,7 +37,7 @@ author's code called, which `nki.ir.locations.resolve` turns into a file, a line
 such a `SourceLocation`, or None."""
 
 
-class NkiInstruction(Op):
+class NkiInstruction(NoResult, Op):
     """An operation as the author sees it: the handle that every `nki.isa` call returns."""
 
     __slots__ = ()

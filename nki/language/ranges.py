@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -137,6 +138,21 @@ def _dynamic(start: Any, stop: Any, step: Any, location: Location) -> Iterable[A
     )
 
 
+def _check_body(loop: str, body_fun: Any, given: str) -> None:
+    """Raise NeuronError unless a body can be called with the one argument that it gets."""
+    try:
+        inspect.signature(body_fun).bind(None)
+    except ValueError:
+        return  # a function without a signature
+    except TypeError as error:
+        raise NeuronError(
+            "value-not-allowed",
+            what=f"the body of {loop} is {body_fun!r}: {error}",
+            why=f"The body is a function that gets {given}.",
+            hint="Give it one parameter: def body(i): ...",
+        ) from None
+
+
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any], Any], step: int = 1) -> None:
     """`for i in nl.dynamic_range(lower, upper, step): body_fun(i)`, where the body returns nothing.
 
@@ -153,7 +169,9 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any], Any], step: int 
     >>> print(incremented(np.zeros((1, 2), np.float32)))
     [[5. 5.]]
     """
-    for index in _dynamic(lower, upper, step, caller()):
+    location = caller()
+    _check_body("fori_loop", body_fun, "the value of the iteration")
+    for index in _dynamic(lower, upper, step, location):
         result = body_fun(index)
         if not (result is None or isinstance(result, NkiInstruction)):  # that of a lambda
             raise NeuronError(
@@ -197,6 +215,7 @@ def while_loop(init: Any, body_fun: Callable[[Any], Any]) -> None:
             why="The condition is a register.",
             hint="Make one with nisa.register_alloc.",
         )
+    _check_body("while_loop", body_fun, "the register of the condition")
     condition = context.register_alloc(init, location)
     while context.while_condition(condition, location, sys._getframe()):
         following = body_fun(condition)

@@ -584,3 +584,37 @@ A = np.arange(128 * 64, dtype=np.float32).reshape(128, 64)
 INPUTS = (A, np.ones((64, 128), np.float32), np.arange(128, dtype=np.int32)[:, None])
 
 __all__ = ["INPUTS", "MISTAKES", "Mistake", "nki"]
+
+
+# What operations return
+
+
+@mistake("unknown-name", "passed as dst")
+def the_shape_of_an_instruction(a, b, rows):
+    tile = nl.load(a)
+    done = nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
+    return nl.zeros(done.shape, nl.float32)  # here
+
+
+@mistake("not-a-tensor", "passed as dst")
+def a_slice_of_an_instruction(a, b, rows):
+    tile = nl.load(a)
+    done = nisa.tensor_copy(dst=tile, src=tile)
+    return result(done[:, 0:4])  # here
+
+
+@mistake("not-a-tensor", "passed as dst")
+def a_sum_with_an_instruction(a, b, rows):
+    tile = nl.load(a)
+    return result(1.0 + nisa.tensor_copy(dst=tile, src=tile))  # here
+
+
+@mistake("value-not-allowed", "one parameter")
+def a_body_without_a_parameter(a, b, rows):
+    tile = nl.load(a)
+
+    def body():
+        nisa.tensor_copy(dst=tile, src=tile)
+
+    nl.fori_loop(0, 4, body)  # here
+    return result(tile)
