@@ -20,9 +20,9 @@ from simulator.checks.claims import hull
 from simulator.checks.value_numbers import (
     COPIES,
     Box,
+    Digests,
     EngineStates,
     Memories,
-    Numbering,
     Place,
     deciding_attributes,
     fixed_key,
@@ -37,7 +37,7 @@ class EagerNumbers:
     def __init__(self, contents: Callable[[Tensor], Storage]) -> None:
         """`contents` gives the storage of a tensor."""
         self._contents = contents
-        self._numbering = Numbering()
+        self._numbering = Digests()
         self._memories = Memories(self._numbering)
         self._states = EngineStates(self._numbering)
         self._loaded: dict[tuple[int, int], int] = {}

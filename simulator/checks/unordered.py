@@ -24,8 +24,11 @@ from isa.program import SourceLocation
 from simulator.checks.claims import Claim, claim_of, hull, meet, warn_of_read
 from simulator.checks.race import Race, Site
 from simulator.checks.replicated import Key
+from simulator.checks.value_numbers import Digests
 
 Array = np.ndarray[Any, Any]
+
+NUMBERS = Digests()
 
 Locate = Callable[[Any], SourceLocation | None]
 """Makes a location of the tracer's into that of a source line."""
@@ -50,7 +53,8 @@ class _Stretch:
     def __init__(self) -> None:
         self.made: dict[int, dict[int, dict[Key, Accessed]]] = {}
         self.tensors: dict[int, tuple[Array, str]] = {}
-        self.written: dict[int, dict[Key, list[int]]] = {}
+        # What each core wrote by a key, one number for all of its writes in their order.
+        self.written: dict[int, dict[Key, int]] = {}
 
     def made_by(self, core: int, access: Accessed) -> bool:
         """Whether a core makes the same write as another one."""
@@ -96,7 +100,8 @@ class Unordered:
         memory = id(tensor[0])
         stretch.tensors[memory] = tensor
         if key is not None and writes:
-            stretch.written.setdefault(core, {}).setdefault(key, []).append(made)
+            written = stretch.written.setdefault(core, {})
+            written[key] = NUMBERS.of(written.get(key, -1), made)
         view = claim.view
         mine = stretch.made.setdefault(memory, {}).setdefault(core, {})
         same = (

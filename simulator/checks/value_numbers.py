@@ -8,6 +8,7 @@ sees its own writes to shared HBM; behind a meeting all see those of all.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Hashable, Iterable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
@@ -40,6 +41,18 @@ class Numbering:
 
     def of(self, *key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
+
+
+class Digests(Numbering):
+    """Numbers that are digests of their keys: nothing is kept, however many there are. Two keys of
+    a million have the same with a probability of 10^-7."""
+
+    def __init__(self) -> None:
+        """Nothing is kept."""
+
+    def of(self, *key: Hashable) -> int:
+        digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "little") >> 1  # a number of 64 bits with a sign
 
 
 class Box(NamedTuple):
@@ -173,7 +186,7 @@ class Memories:
         self._numbering = numbering
         self._common: dict[Hashable, Contents] = {}
         self._own: dict[tuple[int, Hashable], Contents] = {}
-        self._pending: dict[int, list[tuple[Hashable, Box, Any]]] = {}
+        self._pending: dict[int, dict[Hashable, tuple[Hashable, Box, Any]]] = {}
 
     def write(self, core: int, memory: Hashable, shared: bool, box: Box, number: int) -> None:
         """A core writes a value with a number."""
@@ -223,7 +236,11 @@ class Memories:
             own = self._own[core, memory] = before.copy() if before is not None else Contents()
         own.place(box, pieces)
         if shared:
-            self._pending.setdefault(core, []).append((memory, box, pieces))
+            pending = self._pending.setdefault(core, {})
+            # Nothing is left of what was in an exact box before.
+            key = (memory, box) if box.exact else len(pending)
+            pending.pop(key, None)
+            pending[key] = memory, box, pieces
 
     def forget(self, core: int, memory: Hashable) -> None:
         """A core has no such memory any more."""
@@ -232,7 +249,7 @@ class Memories:
     def meet(self, cores: Iterable[int]) -> None:
         """Cores meet: what each has written to shared memories all of them see."""
         for core in sorted(cores):
-            for memory, box, pieces in self._pending.pop(core, ()):
+            for memory, box, pieces in self._pending.pop(core, {}).values():
                 self._common.setdefault(memory, Contents()).place(box, pieces)
                 self._own.pop((core, memory), None)
 
@@ -302,6 +319,7 @@ __all__ = [
     "COPIES",
     "Box",
     "Contents",
+    "Digests",
     "EngineStates",
     "Memories",
     "Numbering",

@@ -175,6 +175,32 @@ def test_memory_does_not_grow_with_iterations(monkeypatch, mode, backend, rounds
     assert peaks[1] < peaks[0] + (8 << 10)
 
 
+def test_two_eager_cores_keep_no_numbers_of_what_they_compute():
+    """Each iteration makes a value that was not there before; the cores do not meet meanwhile."""
+
+    def kernel(a, rounds):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        half, tile = nl.ds(2 * nl.program_id(0), 2), nl.load(a)
+
+        def body(_):
+            nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=1.0)
+
+        nl.fori_loop(0, rounds, body)
+        nl.store(out[half, :], tile[half, :])
+        return out
+
+    peaks = []
+    run = nki.simulate(nki.jit(kernel, target="trn2")[2], mode="eager")
+    for rounds in (100, 100, 1000):
+        tracemalloc.start()
+        try:
+            run(A, rounds)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    assert peaks[2] < peaks[1] + (16 << 10), peaks
+
+
 @pytest.mark.parametrize("cores", [1, 2])
 def test_eager_mode_keeps_nothing_of_iterations(cores):
     """Objects of this project that are alive after 40 iterations and after 10: tiles with addresses
