@@ -142,3 +142,24 @@ def test_without_checks_a_container_is_taken_as_it_is(tmp_path, monkeypatch):
     monkeypatch.setenv("NKI_CHECKS", "0")
     monkeypatch.setattr("nki.verification.verify_program", None)
     nki.load(path)
+
+
+@pytest.mark.parametrize("mode", ["device", "reference", "eager"])
+def test_a_first_iteration_that_is_peeled_takes_no_room_of_its_own(mode):
+    """4 MiB in each iteration, 7 MiB in all; the first product overwrites, so its loop is peeled."""
+
+    def kernel(a):
+        out = nl.ndarray((8, 8), dtype=a.dtype, buffer=nl.shared_hbm)
+        total = nl.ndarray((8, 8), dtype=nl.float32, buffer=nl.psum)
+        for _ in nl.dynamic_range(100):
+            held = nl.ndarray((1 << 10, 1 << 10), dtype=a.dtype, buffer=nl.private_hbm)
+            nl.store(held[:4, :8], nl.load(a))
+            tile = nl.load(held[:4, :8])
+            nisa.nc_matmul(dst=total, stationary=tile, moving=tile)
+        nl.store(out, nl.copy(total))
+        return out
+
+    data = np.ones((4, 8), np.float32)
+    with patch.object(hbm_capacity, "room_of", lambda target: 7 << 20):
+        found = nki.simulate(kernel, mode=mode, target="trn2")(data)
+    assert np.array_equal(found, np.full((8, 8), 400))

@@ -19,9 +19,11 @@ from isa.affine import (
 from isa.enums import RegisterOperation
 from isa.errors import NeuronError
 from isa.operations.control import RegisterAlu
+from isa.target import TARGETS
 from nki.ir.locations import resolve
-from nki.ir.nodes import Kernel, Loop, Node, Op, Register
+from nki.ir.nodes import Kernel, Loop, Node, Op, Register, Tensor
 from nki.ir.rewrite import Cloner, Numbering, replace_loops
+from nki.verification.hbm_capacity import fits_into_hbm
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,24 @@ class PeelAccumulation:
           nc_matmul dst=%acc ... accumulate=False
         loop %r3 = 1 to K//128 step 1:
           nc_matmul dst=%acc ... accumulate=True
+
+    What an iteration has in HBM each of both loops has for itself, where HBM has room for that.
     """
 
     name = "peel"
 
     def run(self, kernel: Kernel) -> Kernel:
-        return replace_loops(kernel, _peel)
+        peeled = replace_loops(kernel, partial(_peel, Cloner))
+        if peeled is kernel or fits_into_hbm(peeled.tensors, TARGETS[kernel.target]):
+            return peeled
+        return replace_loops(kernel, partial(_peel, _SharingHbm))
+
+
+class _SharingHbm(Cloner):
+    """Copies nodes with fresh tensors on chip only."""
+
+    def begins(self, tensor: Tensor) -> bool:
+        return tensor.memory.on_chip and super().begins(tensor)
 
 
 def _predicates(nodes: list[Node], variable: Register) -> Iterator[Predicate]:
@@ -63,7 +77,9 @@ def _depends(predicate: Predicate, variable: Register) -> bool:
     return isinstance(form, Affine) and any(r.number == variable.number for r, _ in form.terms)
 
 
-def _peel(node: Loop, body: list[Node], numbering: Numbering) -> list[Node] | None:
+def _peel(
+    cloning: type[Cloner], node: Loop, body: list[Node], numbering: Numbering
+) -> list[Node] | None:
     """The first iteration as a loop of at most one trip, and the rest as another loop."""
     if not any(True for _ in _predicates(body, node.variable)):
         return None
@@ -72,7 +88,7 @@ def _peel(node: Loop, body: list[Node], numbering: Numbering) -> list[Node] | No
     pieces = ((node.lower, middle, _in_first), (middle, node.upper, _in_others))
     for lower, upper, decide in pieces:
         variable = numbering.register(node.variable)
-        cloner = Cloner(
+        cloner = cloning(
             numbering,
             {node.variable: Affine(0, ((variable, 1),))},
             partial(decide, node),
