@@ -146,7 +146,7 @@ def test_without_checks_a_container_is_taken_as_it_is(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("mode", ["device", "reference", "eager"])
 def test_a_first_iteration_that_is_peeled_takes_no_room_of_its_own(mode):
-    """4 MiB in each iteration, 7 MiB in all; the first product overwrites, so its loop is peeled."""
+    """4 MiB an iteration, 7 MiB in all; the first product overwrites: its loop is peeled."""
 
     def kernel(a):
         out = nl.ndarray((8, 8), dtype=a.dtype, buffer=nl.shared_hbm)
