@@ -103,7 +103,7 @@ def _across_ns(loop: Loop) -> float:
 
 def passes(loop: Loop) -> int:
     """About how often engines go through the elements of a nest's tiles."""
-    return max(1, len(loop.steps)) + (loop.fold is not None)
+    return max(1, wide_steps(loop)) + (loop.fold is not None)
 
 
 def tiling_room(loop: Loop, on_chip: int = 0) -> int:
@@ -167,8 +167,8 @@ class Nest:
         self.fixed: dict[int, NkiTensor] = {}
         self.in_place = any(leaf.shares(self.output) for leaf in self.leaves)
         self.on_scalar = on_scalar
-        self.total: NkiTensor | None = None
-        """Where the sums of the results along rows are wanted, if they are."""
+        self.totals: list[NkiTensor] = []
+        """Where the sums of the results along rows are wanted, if they are, tile by tile."""
 
     def emit(
         self, tiling: Tiling, offsets: Sequence[Any] | None = None, rolled: bool = True
@@ -257,7 +257,8 @@ class Nest:
         """The last step's value for a tile, computed in `room` where that has its form."""
         values = self._values(tiling, tile)
         steps = self.loop.steps
-        return evaluate(steps, values, room, tile.sizes[0], self.total, self.on_scalar)[-1]
+        total = self.totals.pop(0) if self.totals else None
+        return evaluate(steps, values, room, tile.sizes[0], total, self.on_scalar)[-1]
 
     def _values(self, tiling: Tiling, tile: Tile) -> list[Value]:
         """The leaves' values for a tile."""

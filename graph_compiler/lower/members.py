@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 
 from graph_compiler.execute.contractions import Product, joined
 from graph_compiler.execute.loops import Loop
+from graph_compiler.execute.registers import kind
 from graph_compiler.execute.steps import Call, Place, item_size, place_of
 from graph_compiler.execute.views import Buffer
+from graph_compiler.lower.arithmetic import ACTIVATIONS
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.elementwise import types_of
 from graph_compiler.lower.nest import Axis, axes_of
@@ -243,3 +245,34 @@ def _products(device: Device, step: Contraction, wanted: Sequence[int]) -> Itera
             (*outer, last) = split[0]
             sides = Sides(device, other, depth)
             yield RowProduct(tuple(outer), last, step, other, step.rows_step, sides)
+
+
+def adds_rows(nest: RowNest) -> bool:
+    """Whether a nest adds up whole rows of floats."""
+    loop = nest.loop
+    plain = loop.fold == "add" and not loop.steps and len(loop.leaves) == 1
+    real = all(kind(type) == "real" for type in types_of(loop))
+    return plain and real and not any(axis.strides[0] for axis in nest.inner)
+
+
+def is_function(member: Member) -> bool:
+    """Whether each result of a nest is a function of the scalar engine of an element of its own."""
+    if not isinstance(member, RowNest) or member.loop.fold is not None or not member.loop.steps:
+        return False
+    loop = member.loop
+    last = loop.steps[-1]
+    if last.op not in ACTIVATIONS or kind(last.source) != "real" or loop.output[0] != last.type:
+        return False
+    leaves = _leaves_of(loop, last.arguments)
+    return any(all(axis.strides[1 + leaf] for axis in member.inner) for leaf in leaves)
+
+
+def _leaves_of(loop: Loop, values: Sequence[int]) -> set[int]:
+    """The leaves from which values of a nest's steps are computed."""
+    found = set()
+    for value in values:
+        if value < len(loop.leaves):
+            found.add(value)
+        else:
+            found |= _leaves_of(loop, loop.steps[value - len(loop.leaves)].arguments)
+    return found

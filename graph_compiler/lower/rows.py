@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.execute.loops import Loop
-from graph_compiler.execute.registers import kind
 from graph_compiler.execute.steps import Place, item_size, place_of
 from graph_compiler.execute.views import Buffer
 from graph_compiler.lower.arithmetic import ACTIVATIONS, DTYPES
@@ -24,9 +21,18 @@ from graph_compiler.lower.elementwise import (
     types_of,
     wide_steps,
 )
-from graph_compiler.lower.members import LEFT, RIGHT, TARGET, Member, RowNest, RowProduct
+from graph_compiler.lower.members import (
+    LEFT,
+    RIGHT,
+    TARGET,
+    RowNest,
+    RowProduct,
+    adds_rows,
+    is_function,
+)
 from graph_compiler.lower.moments import moments, sums_of
 from graph_compiler.lower.nest import (
+    FREE_RANK,
     PARTITIONS,
     UNROLLED,
     Axis,
@@ -39,6 +45,7 @@ from graph_compiler.lower.nest import (
 from graph_compiler.lower.operands import Loaded, Operand, Resident, Stored, everywhere
 from graph_compiler.lower.product import COLUMNS
 from graph_compiler.lower.sides import Run
+from isa.alu import ALU
 from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor
 
@@ -57,11 +64,12 @@ LEFT_ON_CHIP = ROUND_TRIP / 2
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Rows of one element of the batch."""
+    """Rows of one element of the batch: `step` rows apart from partition to partition."""
 
     index: list[Any]
     start: Any
     rows: int
+    step: int
     loaded: dict[Any, NkiTensor]
     """What several members read of it."""
     totals: dict[int, NkiTensor] = field(default_factory=dict)
@@ -95,6 +103,13 @@ class Rows:
             if own[buffer] > 1 or buffer in group.written or self._held(buffer)
         }
         made = group.written - group.apart
+        nests = [member for member in group.members if isinstance(member, RowNest)]
+        widest = max((math.prod(a.count for a in nest.inner) for nest in nests), default=0)
+        flat = all(len(nest.inner) < FREE_RANK for nest in nests)
+        self.together = widest <= _SHORT and flat
+        self.each = self._rows_each(widest)
+        if self.each > 1:
+            self.shared = group.read - group.apart
         # Buffers whose rows stay on chip: all that is made, and what several nests read.
         self.resident = [b for b in group.steps if b in made or b in self.shared]
         self.tilings = [
@@ -116,6 +131,26 @@ class Rows:
         aligned = not self.batch or self.count % PARTITIONS == 0
         whole = sum(tile.shape[0] for tile in tiles) == self.total
         return tiles if aligned and whole and self._is_straight() else []
+
+    def _rows_each(self, widest: int) -> int:
+        """Neighbouring rows that a partition has at a time, in groups that make whole rows, none of
+        which stay on chip for others: as many as make transfers long, and operations where
+        several rows go through them `together`."""
+        group = self.group
+        sizes = {b: group.steps[b] * item_size(group.types[b]) for b in group.steps}
+        moved = [size for buffer, size in sizes.items() if buffer not in self.inside]
+        products = any(isinstance(member, RowProduct) for member in group.members)
+        if self.batch or products or not moved or not all(map(group.makes, group.written)):
+            return 1
+        if group.written & group.apart or any(map(self._stays, group.steps)):
+            return 1
+        if any(map(self._held, group.read - group.apart)):
+            return 1
+        wanted = -(-self.device.target.dma_short_run_bytes.value // min(moved))
+        if self.together:
+            wanted = max(wanted, _OPERATION // widest)
+        room = RESIDENT // 2 // sum(sizes.values())
+        return max(1, min(wanted, room, self.count // (_ROUNDS * PARTITIONS)))
 
     def _is_straight(self) -> bool:
         """Whether no loop on the device goes through tiles of rows."""
@@ -162,6 +197,7 @@ class Rows:
         """Whether there is room for the rows that stay, and for what products read beside them."""
         group = self.group
         taken = sum(group.steps[b] * item_size(group.types[b]) for b in self.resident)
+        taken *= self.each
         taken += sum(m.right_bytes() for m in group.members if isinstance(m, RowProduct))
         return taken <= RESIDENT
 
@@ -175,11 +211,23 @@ class Rows:
             room = min(room, max(_PART, -(-elements // 2)))
         return tiled(rows, member.inner, room)
 
+    def _own(self, tiling: Tiling, rows: int, each: int) -> Tiling:
+        """A nest's tiling of so many partitions with so many rows each, one or all at a time."""
+        strides = tiling.partition.strides
+        several = (Axis(each, strides),) if self.together and each > 1 else ()
+        return Tiling(
+            Axis(rows, tuple(each * step for step in strides)),
+            (*several, *tiling.free),
+            tiling.outer,
+            (rows, *(axis.count for axis in several), *tiling.sizes[1:]),
+        )
+
     def saved(self) -> float:
         """About how many ns are saved: the steps one by one less the group. The engines take as
         long for products in it as for others."""
         group, device = self.group, self.device
-        blocks = math.prod(self.batch) * -(-self.count // PARTITIONS)
+        each = self.each if self.together else 1
+        blocks = math.prod(self.batch) * -(-self.count // (PARTITIONS * each))
         bandwidth = device.target.dma_bytes_per_ns
         apart = engines = transfers = fixed = 0.0
         for number, (member, tiling) in enumerate(zip(group.members, self.tilings)):
@@ -199,7 +247,8 @@ class Rows:
                 for place, type in zip(member.places, types_of(member.loop))
             ]
             operands = sizes[: 1 + len(member.loop.leaves)]
-            price = cost(tiling, operands, passes(member.loop), device.target)
+            own = self._own(tiling, tiling.sizes[0], each)
+            price = cost(own, operands, passes(member.loop), device.target)
             engines += blocks * price.engines
             transfers += blocks * price.transfers
             fixed += blocks * price.fixed
@@ -212,9 +261,10 @@ class Rows:
 
     def emit(self, device: Device) -> None:
         fixed = self._fixed()
-        self.moments = self._moments()
-        self.on_scalar = self._moved()
-        self.summed = self._sums()
+        if self.each == 1 or not self.together:
+            self.moments = self._moments()
+            self.on_scalar = self._moved()
+            self.summed = self._sums()
         for number, member in enumerate(self.group.members):
             if isinstance(member, RowProduct) and self._keeps(member):
                 self.kept[number] = self._columns_kept(member)
@@ -240,17 +290,20 @@ class Rows:
             for number, member in enumerate(self.group.members)
             if isinstance(member, RowProduct)
         }
-        whole, rest = divmod(self.count, PARTITIONS)
 
-        def rows(start: Any, count: int) -> None:
+        def rows(start: Any, count: int, each: int) -> None:
             # Tiles that all of the batch reads are the same in every element of it.
             loaded = self.loaded if self._is_straight() else {}
-            self._rows(Tile(index, start, count, loaded), fixed, right)
+            self._rows(Tile(index, start, count, each, loaded), fixed, right)
 
-        for number in numbers(builder, whole, self.unrolled):
-            rows(number * PARTITIONS, PARTITIONS)
-        if rest:
-            rows(whole * PARTITIONS, rest)
+        start, left = 0, self.count
+        for each in sorted({self.each >> halved for halved in range(8)} - {0}, reverse=True):
+            whole, left = divmod(left, each * PARTITIONS)
+            for number in numbers(builder, whole, max(1, self.unrolled // each)):
+                rows(start + number * (each * PARTITIONS), PARTITIONS, each)
+            start += whole * each * PARTITIONS
+        if left:
+            rows(start, left, 1)
 
     def _fixed(self) -> Fixed:
         """Operands that are the same for all rows, loaded once, by member and operand."""
@@ -330,15 +383,50 @@ class Rows:
             held = self._held(buffer)
             if held and buffer not in group.written:
                 room = held[first // PARTITIONS]
-            elif buffer in self.shared:
-                room = device.tile((tile.rows, step), source.dtype)
-                low, high = group.spans[buffer]
-                pattern = [(step, tile.rows), (1, high + 1 - low)]
-                device.copy(room[:, low : high + 1], source.elements(pattern, first * step + low))
             else:
-                room = device.tile((tile.rows, step), source.dtype)
-            behind = None if buffer in self.inside else source
+                room = device.tile((tile.rows, tile.step * step), source.dtype)
+            if buffer in self.shared and not held:
+                self._load(buffer, source, room, tile, first)
+            behind = None if buffer in self.inside or tile.step > 1 else source
             tiles[buffer] = Resident(device, room, 0, behind, first * step)
+        for number in range(1 if self.together else tile.step):
+            own = {
+                buffer: one._replace(first=number * group.steps[buffer])
+                for buffer, one in tiles.items()
+            }
+            self._members(replace(tile, start=tile.start + number, totals={}), own, fixed, right)
+        for buffer in self.resident:
+            if tile.step > 1:
+                if buffer in group.written - self.inside:
+                    source = Stored(device, Place(buffer), group.types[buffer])
+                    run = tile.step * group.steps[buffer]
+                    pattern = [(run, tile.rows), (1, run)]
+                    source.keep(tiles[buffer].tile, pattern, first * group.steps[buffer])
+                continue
+            loaded = buffer in self.shared and group.is_whole(buffer) and self._stays(buffer)
+            if self._is_left(buffer) or loaded:
+                self.made.setdefault(buffer, []).append(tiles[buffer].tile)
+
+    def _load(
+        self, buffer: Buffer, source: Stored, room: NkiTensor, tile: Tile, first: Any
+    ) -> None:
+        """What members read of rows, from the first one on."""
+        step = self.group.steps[buffer]
+        low, high = self.group.spans[buffer]
+        width = high + 1 - low
+        if tile.step == 1 or width == step:
+            room = room if width == step else room[:, low : high + 1]
+            pattern = [(tile.step * step, tile.rows), (1, tile.step * width)]
+        else:
+            room = room.reshape((tile.rows, tile.step, step))[:, :, low : high + 1]
+            pattern = [(tile.step * step, tile.rows), (step, tile.step), (1, width)]
+        self.device.copy(room, source.elements(pattern, first * step + low))
+
+    def _members(
+        self, tile: Tile, tiles: Tiles, fixed: Fixed, right: dict[int, list[NkiTensor]]
+    ) -> None:
+        """The members for rows of which each partition has one."""
+        device, group = self.device, self.group
         for number, member in enumerate(group.members):
             if isinstance(member, RowProduct):
                 with device.builder.at(device.place_in_graph(member.contraction)):
@@ -346,10 +434,6 @@ class Rows:
             else:
                 with device.builder.at(device.place_in_graph(member.loop)):
                     self._nest(number, member, tile, tiles, fixed)
-        for buffer in self.resident:
-            loaded = buffer in self.shared and group.is_whole(buffer) and self._stays(buffer)
-            if self._is_left(buffer) or loaded:
-                self.made.setdefault(buffer, []).append(tiles[buffer].tile)
 
     def _nest(self, number: int, member: RowNest, tile: Tile, tiles: Tiles, fixed: Fixed) -> None:
         """A nest for one tile of rows."""
@@ -371,17 +455,14 @@ class Rows:
                 again = operand > 0 and not initial and self._is_read_again(member, operand)
                 operands.append(Loaded(stored, tile.loaded) if again else stored)
                 offsets.append(0 if initial else member.start(operand, tile.index, tile.start))
-        own = Tiling(
-            Axis(tile.rows, tiling.partition.strides),
-            tiling.free,
-            tiling.outer,
-            (tile.rows, *tiling.sizes[1:]),
-        )
+        own = self._own(tiling, tile.rows, tile.step)
         nest = Nest(device, loop, operands, number in self.on_scalar)
         offsets = offsets[: len(own.partition.strides)]
         if number in self.moments:
             source = member.uses[1]
-            rows = tiles[source.buffer].tile[:, source.low : source.high + 1]
+            whole = tiles[source.buffer]
+            begin = whole.first
+            rows = whole.tile[:, begin + source.low : begin + source.high + 1]
             centred = self._is_centred(self.moments[number])
             total, tile.totals[self.moments[number]] = sums_of(device, rows, centred)
             Folding(nest).keep(total, own, offsets)
@@ -393,7 +474,16 @@ class Rows:
             Folding(nest).keep(tile.totals[self.summed[number]], own, offsets)
             return
         if number in self.summed.values():
-            nest.total = tile.totals[number] = device.tile((tile.rows, 1), "float32")
+            blocks = math.prod(-(-item.axis.count // item.block) for item in own.outer)
+            sums = device.tile((tile.rows, blocks), "float32")
+            nest.totals = [sums[:, block : block + 1] for block in range(blocks)]
+            nest.emit(own, offsets, rolled=False)
+            tile.totals[number] = total = (
+                sums if blocks == 1 else device.tile((tile.rows, 1), "float32")
+            )
+            if blocks > 1:
+                device.builder.emit("tensor_reduce", dst=total, op=ALU["add"], data=sums, axis=(1,))
+            return
         nest.emit(own, offsets, rolled=False)
 
     def _sums(self) -> dict[int, int]:
@@ -404,7 +494,7 @@ class Rows:
         for number, member in enumerate(self.group.members):
             target = member.uses[0]
             apart = number in self.moments
-            if isinstance(member, RowNest) and _adds_rows(member) and not apart:
+            if isinstance(member, RowNest) and adds_rows(member) and not apart:
                 _, source = member.uses
                 maker = makers.get(source.buffer)
                 made = None if maker is None else self.group.members[maker].uses[0]
@@ -412,7 +502,7 @@ class Rows:
                     found[number] = maker
             makers.pop(target.buffer, None)
             tiling = self.tilings[number]
-            if tiling is not None and not tiling.outer and _is_function(member):
+            if tiling is not None and is_function(member):
                 makers[target.buffer] = number
         return found
 
@@ -579,37 +669,6 @@ class Rows:
         ]
 
 
-def _adds_rows(nest: RowNest) -> bool:
-    """Whether a nest adds up whole rows of floats."""
-    loop = nest.loop
-    plain = loop.fold == "add" and not loop.steps and len(loop.leaves) == 1
-    real = all(kind(type) == "real" for type in types_of(loop))
-    return plain and real and not any(axis.strides[0] for axis in nest.inner)
-
-
-def _is_function(member: Member) -> bool:
-    """Whether each result of a nest is a function of the scalar engine of an element of its own."""
-    if not isinstance(member, RowNest) or member.loop.fold is not None or not member.loop.steps:
-        return False
-    loop = member.loop
-    last = loop.steps[-1]
-    if last.op not in ACTIVATIONS or kind(last.source) != "real" or loop.output[0] != last.type:
-        return False
-    leaves = _leaves_of(loop, last.arguments)
-    return any(all(axis.strides[1 + leaf] for axis in member.inner) for leaf in leaves)
-
-
-def _leaves_of(loop: Loop, values: Sequence[int]) -> set[int]:
-    """The leaves from which values of a nest's steps are computed."""
-    found = set()
-    for value in values:
-        if value < len(loop.leaves):
-            found.add(value)
-        else:
-            found |= _leaves_of(loop, loop.steps[value - len(loop.leaves)].arguments)
-    return found
-
-
 _QUADRANTS = frozenset({32, 64})
 """Partitions fewer than all that may begin at each multiple of theirs."""
 
@@ -619,6 +678,16 @@ loads would be started by registers."""
 
 _TILES = 32
 """Tiles of rows in all of a group with products up to which no loop is rolled."""
+
+_ROUNDS = 8
+"""The least number of tiles of several rows a partition, so that transfers and engines overlap."""
+
+_SHORT = 256
+"""Elements of a row up to which operations take several rows of a partition at a time: a column for
+each of them is then less than what operations take besides."""
+
+_OPERATION = 2048
+"""Elements of a partition that an operation has of several rows."""
 
 _PART = 256
 """Elements of a row up to which it is not cut for the sake of overlap."""

@@ -218,6 +218,56 @@ def test_rows_of_halves_are_computed_in_fp32_and_rounded_once() -> None:
     assert np.all(error <= 2.0**-8 * np.abs(wanted) + 1e-6)
 
 
+# Rows
+
+
+def _softmax(type: str, rows: int, columns: int) -> str:
+    wide, column = f"{type}[{rows},{columns}]", f"{type}[{rows}]"
+    return f"""HloModule s
+larger {{ a = {type}[] parameter(0)
+ b = {type}[] parameter(1)
+ ROOT s = {type}[] maximum(a, b) }}
+plus {{ a = {type}[] parameter(0)
+ b = {type}[] parameter(1)
+ ROOT s = {type}[] add(a, b) }}
+ENTRY e {{
+ x = {wide} parameter(0)
+ least = {type}[] constant(-inf)
+ zero = {type}[] constant(0)
+ m = {column} reduce(x, least), dimensions={{1}}, to_apply=larger
+ ms = {wide} broadcast(m), dimensions={{0}}
+ d = {wide} subtract(x, ms)
+ y = {wide} exponential(d)
+ s = {column} reduce(y, zero), dimensions={{1}}, to_apply=plus
+ ss = {wide} broadcast(s), dimensions={{0}}
+ ROOT r = {wide} divide(y, ss)
+}}"""
+
+
+@pytest.mark.parametrize(
+    "type, rows, columns",
+    [
+        ("f32", 2100, 50),  # partitions have several rows at a time, and what is left one each
+        ("bf16", 3200, 77),
+        ("bf16", 130, 9001),  # rows whose exponentials are made in parts
+    ],
+)
+def test_softmax_of_any_rows(type: str, rows: int, columns: int) -> None:
+    x = np.random.default_rng(8).standard_normal((rows, columns)).astype(TYPES[type])
+    text = _softmax(type, rows, columns)
+    (found,) = graph_compiler.compile(graph_compiler.parse_text(text), "trn2")(x)
+    powers = np.exp(x.astype(float) - x.astype(float).max(1, keepdims=True))
+    wanted = powers / powers.sum(1, keepdims=True)
+    relative = {"f32": 1e-5, "bf16": 3 * 2.0**-8 + 0.02}[type]
+    assert np.all(np.abs(found.astype(float) - wanted) <= relative * wanted + 1e-12)
+
+
+def test_short_rows_take_one_pass() -> None:
+    """Operations and transfers take several rows of a partition at a time."""
+    moved = 2 * 8192 * 96 * 4 / 368
+    assert _ns(_softmax("f32", 8192, 96)) < 3.5 * moved
+
+
 # Products
 
 

@@ -47,14 +47,34 @@ def divide(e: Emitter, x: Any, y: Any, dtype: Any) -> NkiTensor:
             return result
     left, right, common = _tiles(e, x, y)
     wanted = dtype_of(dtype, "float32" if is_integral(common) else common)
-    factor = _factor(e, right)
-    quotient, inverse = e.part(left.shape), e.part(left.shape)
-    e.tensors(inverse, right, "multiply", factor)
+    divisor = _once(right)
+    factor = _factor(e, divisor)
+    quotient, inverse = e.part(left.shape), e.part(divisor.shape)
+    e.tensors(inverse, divisor, "multiply", factor)
     e.invert(inverse, inverse)
+    factor, inverse = (_repeated(tile, left.shape) for tile in (factor, inverse))
     e.tensors(quotient, left, "multiply", factor)
     result = e.working(left.shape, wanted)
     e.tensors(result, quotient, "multiply", inverse)
     return e.finish(result, wanted)
+
+
+def _once(tile: NkiTensor) -> NkiTensor:
+    """A tile without the free dimensions along which its elements repeat."""
+    for axis, step in enumerate(tile.strides):
+        if axis and not step and tile.shape[axis] != 1:
+            places = [slice(None)] * len(tile.shape)
+            places[axis] = slice(0, 1)
+            tile = tile[tuple(places)]
+    return tile
+
+
+def _repeated(tile: NkiTensor, shape: tuple[int, ...]) -> NkiTensor:
+    """A tile whose single elements repeat along dimensions of a shape."""
+    for axis, size in enumerate(shape):
+        if axis and tile.shape[axis] != size:
+            tile = tile.broadcast(axis, size)
+    return tile
 
 
 def _factors(e: Emitter, data: NkiTensor, divisor: Any) -> tuple[Any, Any] | None:
