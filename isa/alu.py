@@ -66,7 +66,7 @@ _VECTOR_GPSIMD = _VECTOR | _GPSIMD
 _COMPUTE = _VECTOR_GPSIMD | {Engine.scalar}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AluOperator:
     """One operator of the `op` fields.
 
@@ -100,7 +100,7 @@ class AluOperator:
         return f"<operator {self.name}>"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Activation:
     """One function of the scalar engine: out = function(data * scale + bias), in fp32.
 

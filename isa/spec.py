@@ -16,7 +16,7 @@ from isa.fields import HBM, REQUIRED, Attribute, EngineState, Field, Kind, Opera
 if TYPE_CHECKING:
     from isa.cost import Cost
     from isa.meaning import Meaning
-    from isa.rules import Rule, Suspicion
+    from isa.rules.form import Rule, Suspicion
     from isa.target import Target
 
 

@@ -4,6 +4,7 @@ tests of the native loop share."""
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     for repository in REPOSITORIES:
         help = f"a checkout of {repository.name}, whose kernels tests/kernels runs"
         parser.addoption(repository.option, type=Path, metavar="PATH", help=help)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """The processes of `-n auto`: two for the whole suite, as far as there are CPUs, and this one
+    alone for files that are named, so that debuggers work. Memory is meant for two at a time."""
+    named = config.args_source is pytest.Config.ArgsSource.ARGS
+    return 2 if not named and (os.cpu_count() or 1) > 1 else 0
 
 
 GROWTH = 256 << 20

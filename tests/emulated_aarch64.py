@@ -27,7 +27,7 @@ FOREIGN = ("python3", "libstdc++6", "libgomp1")
 
 EMULATOR = "qemu-user-static"
 
-TESTING = ("pytest", "hypothesis")
+TESTING = ("pytest", "pytest-xdist", "hypothesis")
 """What tests need of the packages for development."""
 
 PLATFORMS = tuple(f"manylinux{one}_aarch64" for one in ("2014", "_2_17", "_2_27", "_2_28"))

@@ -181,6 +181,60 @@ def test_packages_of_nki_import_in_one_direction() -> None:
     assert found == []
 
 
+def run_time_imports(node: ast.AST) -> Iterator[ast.stmt]:
+    """The import statements of a module, those in functions included; not those for types only."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.Import, ast.ImportFrom)):
+            yield child
+        elif not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
+            yield from run_time_imports(child)
+
+
+def circles(imports: dict[str, set[str]]) -> Iterator[set[str]]:
+    """The sets of modules that import each other, directly or through others."""
+
+    def reached(start: str) -> set[str]:
+        found, ahead = set(), [start]
+        while ahead:
+            new = imports[ahead.pop()] - found
+            found |= new
+            ahead += new
+        return found
+
+    reach = {module: reached(module) for module in imports}
+    seen: set[str] = set()
+    for module in imports:
+        if module in reach[module] and module not in seen:
+            circle = {other for other in reach[module] if module in reach[other]}
+            seen |= circle
+            yield circle
+
+
+MOST_IN_A_CIRCLE = 3
+"""Modules that may import each other when they run."""
+
+ALGEBRA = "isa.affine."
+"""Polynomials: `a < b` gives a predicate, which is decided by bounds, which are polynomials. The
+modules of this package may be a larger circle."""
+
+
+def test_circles_of_imports_are_small() -> None:
+    modules = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in sources(*CHAIN)
+    }
+    imports = {}
+    for module, path in modules.items():
+        statements = ast.Module([*run_time_imports(tree(path))], [])
+        imports[module] = {name for name, _ in imported_modules(statements, modules)}
+    large = [found for found in circles(imports) if len(found) > MOST_IN_A_CIRCLE]
+    assert [found for found in large if not all(m.startswith(ALGEBRA) for m in found)] == []
+
+
+def test_circles_are_found() -> None:
+    assert list(circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})) == [{"a", "b", "c"}]
+
+
 NATIVE = ("codegen", "plans", "rows", "matmul", "threads", "loop")
 """The folders of `simulator.native`: each imports those before it only."""
 
@@ -265,6 +319,35 @@ def test_folders_hold_few_enough_files_to_look_through() -> None:
 def test_file_names_say_what_is_in_them() -> None:
     vague = {"utils.py", "util.py", "helpers.py", "misc.py", "common.py"}
     assert [short(path) for path in python_files() if path.name in vague] == []
+
+
+def asserts(function: ast.FunctionDef) -> bool:
+    """Whether a function asserts and returns nothing; functions inside are not looked at."""
+    inside, own = [*function.body], []
+    while inside:
+        node = inside.pop()
+        if not isinstance(node, (ast.FunctionDef, ast.Lambda)):
+            own.append(node)
+            inside += ast.iter_child_nodes(node)
+    if any(isinstance(n, (ast.Return, ast.Yield)) and n.value is not None for n in own):
+        return False
+    calls = (ast.unparse(node.func) for node in own if isinstance(node, ast.Call))
+    return any(isinstance(node, ast.Assert) for node in own) or any(
+        call.startswith(("np.testing.", "pytest.raises")) for call in calls
+    )
+
+
+def test_helpers_that_assert_are_named_so() -> None:
+    found = [
+        f"{short(path)}: {node.name}"
+        for path in sources("tests")
+        for node in tree(path).body
+        if isinstance(node, ast.FunctionDef)
+        and not node.name.startswith(("test_", "assert_", "main"))
+        and not node.decorator_list
+        and asserts(node)
+    ]
+    assert found == []
 
 
 def test_the_map_of_the_code_is_short_and_names_what_is_there() -> None:

@@ -181,6 +181,10 @@ class Context:
         makes a constant."""
         raise NotImplementedError
 
+    def assign(self, view: NkiTensor, value: Any, location: Location) -> None:
+        """`view[...] = value`, of a tensor or a number."""
+        raise NotImplementedError
+
     def preview(self, tensor: NkiTensor) -> str:
         """The data of a view as text below its description: nothing, unless it has some now."""
         return ""

@@ -19,6 +19,7 @@ from isa.affine import affine, ceil_division, prove
 from isa.enums import Memory
 from isa.operations.control import RegisterMove, StorageBegin
 from isa.spec import Operation
+from nki.ir.assignment import assign
 from nki.ir.context import Context, Location, NkiInstruction, of_another_run
 from nki.ir.declarations import Declarations
 from nki.ir.hazards import Hazards
@@ -145,6 +146,9 @@ class CoreBuilder(Context):
         self.loops.refuse_shared()
         label = name or name_for_caller(location)
         return self._tensor(label, Memory.shared_hbm, dtype, shape, None, None, location, data)
+
+    def assign(self, view: NkiTensor, value: Any, location: Location) -> None:
+        assign(self, view, value, location)
 
     def _begin_storage(self, view: NkiTensor, location: Location) -> None:
         """A tensor of this core begins here."""

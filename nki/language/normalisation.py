@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from isa.alu import ALU
 from isa.dtypes import DTypeLike
 from isa.enums import ReduceCommand
 from nki.ir.context import caller
@@ -46,7 +47,7 @@ def softmax(
             "exp",
             tile,
             bias=lowest,
-            reduce_op=e.operators["add"],
+            reduce_op=ALU["add"],
             reduce_res=total,
             reduce_cmd=ReduceCommand.reset_reduce,
         )

@@ -30,7 +30,7 @@ EXPLAINED = {
 needs_data = pytest.mark.skipif(not DATA.exists(), reason=f"no conformance data in {DATA}")
 
 
-def observe(instruction: Any, value: Any) -> None:
+def assert_as_stated(instruction: Any, value: Any) -> None:
     """Every value that is computed has the shape and type that the graph states."""
     if instruction.shape.is_array:
         stated = (instruction.shape.dimensions, instruction.shape.numpy_dtype())
@@ -42,7 +42,7 @@ def observe(instruction: Any, value: Any) -> None:
 def outcome_of(case: Case, proto: bytes) -> Outcome:
     try:
         module = graph_compiler.load(proto)
-        results = graph_compiler.evaluate(module, observe=observe)
+        results = graph_compiler.evaluate(module, observe=assert_as_stated)
     except Exception as error:
         return Outcome(case, f"{type(error).__name__}: {error}")
     return judge(case, results)

@@ -106,7 +106,9 @@ def trips(module: Any, options: GraphOptions | None = None) -> list[int]:
     return [node.upper for node in loops if isinstance(node, Loop)]
 
 
-def agrees(module: Any, inputs: list[Any], options: GraphOptions | None = None) -> None:
+def assert_as_evaluated(
+    module: Any, inputs: list[Any], options: GraphOptions | None = None
+) -> None:
     found = compile(module, "trn2", options)(*inputs)
     for one, other in zip(found, evaluate(module, *inputs), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
@@ -165,7 +167,7 @@ def test_what_all_layers_share_and_the_first_one_lists() -> None:
         x = text.add(f"m{at}", ROWS_BY_SIZE, f"multiply({x}, shared)")
     module = text.module(x)
     assert trips(module) == [4]
-    agrees(module, arrays(module))
+    assert_as_evaluated(module, arrays(module))
 
 
 def test_layers_that_slice_one_stack_of_weights() -> None:
@@ -182,7 +184,7 @@ def test_layers_that_slice_one_stack_of_weights() -> None:
         x = layer(text, str(at), x, weight, bias)
     module = text.module(x)
     assert trips(module) == [count]
-    agrees(module, arrays(module))
+    assert_as_evaluated(module, arrays(module))
 
 
 def test_two_runs_of_layers_and_weights_used_again() -> None:
@@ -198,7 +200,7 @@ def test_two_runs_of_layers_and_weights_used_again() -> None:
         y = layer(text, at, y, *own[place])
     module = text.module(x, y)
     assert trips(module) == [4]
-    agrees(module, arrays(module))
+    assert_as_evaluated(module, arrays(module))
 
 
 def test_layers_whose_activations_are_used_stay() -> None:
@@ -213,7 +215,7 @@ def test_layers_whose_activations_are_used_stay() -> None:
         kept.append(x)
     module = text.module(*kept)
     assert trips(module) == []
-    agrees(module, arrays(module))
+    assert_as_evaluated(module, arrays(module))
 
 
 def test_layers_that_use_the_one_before_the_last_stay() -> None:
@@ -225,7 +227,7 @@ def test_layers_that_use_the_one_before_the_last_stay() -> None:
         )
         before, x = x, text.add(f"t{at}", ROWS_BY_SIZE, f"add({made}, {before})")
     module = text.module(x)
-    agrees(module, arrays(module))
+    assert_as_evaluated(module, arrays(module))
 
 
 def test_a_donated_weight_keeps_its_memory() -> None:
@@ -236,7 +238,7 @@ def test_a_donated_weight_keeps_its_memory() -> None:
         x = text.add(f"m{at}", ROWS_BY_SIZE, f"multiply({clamps(text, at, x)}, {weight})")
     new = text.add("new", ROWS_BY_SIZE, f"add({x}, gb)")
     module = text.module(x, new, header=", input_output_alias={ {1}: (2, {}, may-alias) }")
-    agrees(module, arrays(module))
+    assert_as_evaluated(module, arrays(module))
 
 
 OPERATIONS = ("add", "subtract", "multiply", "maximum", "minimum")
@@ -273,4 +275,4 @@ def random_stacks(draw: Any) -> Any:
 @settings(max_examples=25, deadline=None)
 @given(module=random_stacks(), seed=st.integers(0, 99))
 def test_random_layers(module: Any, seed: int) -> None:
-    agrees(module, arrays(module, seed))
+    assert_as_evaluated(module, arrays(module, seed))

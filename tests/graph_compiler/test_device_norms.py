@@ -62,7 +62,7 @@ def rows_of(module: Any, scale: float, mean: float, seed: int = 1) -> list[Any]:
     ]
 
 
-def is_near_the_moments(module: Any, x: Any, y: Any) -> None:
+def assert_near_the_moments(module: Any, x: Any, y: Any) -> None:
     """Within a few roundings of the terms, whatever the order."""
     mean, variance, result = compile(module, "trn2")(x, y)
     exact = np.maximum(x + y, x).astype(np.float64)
@@ -85,13 +85,13 @@ def statistics(module: Any) -> int:
 def test_both_sums_take_one_pass(size: int, parts: int, centred: bool) -> None:
     module = norm(64, size, centred=centred)
     assert statistics(module) == parts
-    is_near_the_moments(module, *rows_of(module, 1.0, 0.5))
+    assert_near_the_moments(module, *rows_of(module, 1.0, 0.5))
 
 
 def test_elements_of_sixteen_bits() -> None:
     module = norm(130, 256, "bf16")
     assert statistics(module) > 0
-    is_near_the_moments(module, *rows_of(module, 1.0, 0.5))
+    assert_near_the_moments(module, *rows_of(module, 1.0, 0.5))
 
 
 def test_squares_that_are_used_otherwise_are_summed_as_they_are() -> None:
@@ -138,4 +138,4 @@ def test_any_rows(
     rows: int, size: int, scale: float, mean: float, seed: int, centred: bool
 ) -> None:
     module = norm(rows, size, centred=centred)
-    is_near_the_moments(module, *rows_of(module, scale, mean, seed))
+    assert_near_the_moments(module, *rows_of(module, scale, mean, seed))

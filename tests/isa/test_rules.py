@@ -52,7 +52,7 @@ def check(name, target="trn2", **given):
     return check_call(row, tuple(values[n] for n in row.field_names), resolve(target))
 
 
-def refused(name, code, words, target="trn2", **given):
+def assert_refused(name, code, words, target="trn2", **given):
     violation = check(name, target, **given)
     assert violation is not None
     assert violation.code == code and words in violation.what, violation
@@ -61,7 +61,7 @@ def refused(name, code, words, target="trn2", **given):
     assert error.why and error.hint
 
 
-def accepted(name, target="trn2", **given):
+def assert_accepted(name, target="trn2", **given):
     assert check(name, target, **given) is None
 
 
@@ -149,7 +149,7 @@ SELECT = {
     ],
 )
 def test_legal_calls(name, given):
-    accepted(name, **given)
+    assert_accepted(name, **given)
     # What a row resolves for itself breaks none of its rules.
     row, target = OPERATIONS[name], resolve("trn2")
     values = dict.fromkeys(row.field_names) | defaults(row) | given
@@ -316,26 +316,26 @@ def test_legal_calls(name, given):
     ],
 )  # fmt: skip
 def test_refused_calls(name, code, words, given):
-    refused(name, code, words, **given)
+    assert_refused(name, code, words, **given)
 
 
 def test_generations():
-    refused("core_barrier", "generation", "not on trn1 (gen2)", "trn1", **BARRIER)
-    refused("activation", "generation", "the number bias=1.0", "trn1", **ACT, bias=1.0)
-    accepted("activation", "trn1", **ACT, bias=tile(128, 1))
+    assert_refused("core_barrier", "generation", "not on trn1 (gen2)", "trn1", **BARRIER)
+    assert_refused("activation", "generation", "the number bias=1.0", "trn1", **ACT, bias=1.0)
+    assert_accepted("activation", "trn1", **ACT, bias=tile(128, 1))
     copy = {"dst": tile(8, 4), "src": tile(8, 4), "engine": Engine.scalar}
-    refused("tensor_copy", "generation", "scalar engine", "trn1", **copy)
-    accepted("tensor_copy", "trn2", **copy)
-    refused("dma_copy", "generation", "hwdge", "trn1", **COPY, dge_mode=DgeMode.hwdge)
-    accepted("dma_copy", "trn3", **COPY, priority=0)
+    assert_refused("tensor_copy", "generation", "scalar engine", "trn1", **copy)
+    assert_accepted("tensor_copy", "trn2", **copy)
+    assert_refused("dma_copy", "generation", "hwdge", "trn1", **COPY, dge_mode=DgeMode.hwdge)
+    assert_accepted("dma_copy", "trn3", **COPY, priority=0)
     wide = MATMUL | {
         "moving": tile(128, 4096, dtype="bfloat16"),
         "dst": tile(64, 4096, memory=PSUM),
     }
-    refused("nc_matmul", "tile-limit", "512", "trn2", **wide)
-    accepted("nc_matmul", "trn3", **wide)
+    assert_refused("nc_matmul", "tile-limit", "512", "trn2", **wide)
+    assert_accepted("nc_matmul", "trn3", **wide)
     half = MATMUL | {"dst": tile(64, 512, memory=PSUM, dtype="bfloat16")}
-    accepted("nc_matmul", "trn3", **half)
+    assert_accepted("nc_matmul", "trn3", **half)
     small = MATMUL | {
         "stationary": tile(32, 32, dtype="bfloat16"),
         "moving": tile(32, 512, dtype="bfloat16"),
@@ -343,50 +343,52 @@ def test_generations():
         "tile_position": (96, 0),
         "tile_size": (32, 64),
     }
-    accepted("nc_matmul", "trn2", **small)
-    refused("nc_matmul", "generation", "a row tile of 32", "trn1", **small)
+    assert_accepted("nc_matmul", "trn2", **small)
+    assert_refused("nc_matmul", "generation", "a row tile of 32", "trn1", **small)
 
 
 def test_symbolic_sizes_are_limited_by_their_maximum():
     rows = {n: tile(N, 8) for n in ("dst", "data")}
-    accepted("reciprocal", **rows)
+    assert_accepted("reciprocal", **rows)
     mixed = {"dst": tile(N, 8), "data": tile(N % 64, 8)}
-    refused("reciprocal", "shape-mismatch", "data has N%64", **mixed)
+    assert_refused("reciprocal", "shape-mismatch", "data has N%64", **mixed)
 
 
 def test_dynamic_start_partitions():
     quarter = affine(SimpleNamespace(number=1, lower=0, upper=3))
-    accepted("reciprocal", dst=tile(32, 8), data=tile(32, 8, offset=quarter * (32 * 8)))
+    assert_accepted("reciprocal", dst=tile(32, 8), data=tile(32, 8, offset=quarter * (32 * 8)))
     odd = tile(32, 8, offset=quarter * (16 * 8))
-    refused("reciprocal", "view-not-allowed", "from partition 16", dst=tile(32, 8), data=odd)
+    assert_refused("reciprocal", "view-not-allowed", "from partition 16", dst=tile(32, 8), data=odd)
     inside = tile(32, 4, offset=quarter * 2 + 32 * 8, pitch=8)
-    accepted("reciprocal", dst=tile(32, 4), data=inside)
+    assert_accepted("reciprocal", dst=tile(32, 4), data=inside)
     unknown = Affine(0, ((SimpleNamespace(number=1, lower=None, upper=None), 3),))
-    accepted("reciprocal", dst=tile(32, 8), data=tile(32, 8, offset=unknown))
+    assert_accepted("reciprocal", dst=tile(32, 8), data=tile(32, 8, offset=unknown))
 
 
 def test_row_indices():
     index = tile(128, 1, dtype="uint32")
     rows = tile(128, 64, memory=HBM, rows=index)
-    accepted("dma_copy", **COPY | {"src": rows})
-    refused(
+    assert_accepted("dma_copy", **COPY | {"src": rows})
+    assert_refused(
         "dma_copy", "indirect", "dge_mode=hwdge", **COPY | {"src": rows, "dge_mode": DgeMode.hwdge}
     )
-    refused("dma_copy", "indirect", "both", src=rows, dst=rows)
-    refused(
+    assert_refused("dma_copy", "indirect", "both", src=rows, dst=rows)
+    assert_refused(
         "dma_copy",
         "indirect",
         "are float32",
         **COPY | {"src": tile(128, 64, memory=HBM, rows=tile(128, 1))},
     )
-    refused(
+    assert_refused(
         "dma_copy",
         "indirect",
         "expected [128, 1]",
         **COPY | {"src": tile(128, 64, memory=HBM, rows=tile(64, 1, dtype="int32"))},
     )
-    refused("dma_copy", "indirect", "tensors in HBM", **COPY | {"src": tile(128, 64, rows=index)})
-    refused("reciprocal", "indirect", "cannot carry", dst=tile(128, 64), data=tile(
+    assert_refused(
+        "dma_copy", "indirect", "tensors in HBM", **COPY | {"src": tile(128, 64, rows=index)}
+    )
+    assert_refused("reciprocal", "indirect", "cannot carry", dst=tile(128, 64), data=tile(
         128, 64, rows=index))  # fmt: skip
 
 

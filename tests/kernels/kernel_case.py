@@ -50,7 +50,7 @@ def normal(*shapes: tuple[int, ...], dtype: Any = np.float32, scale: float = 1.0
     return make
 
 
-def check(actual: Any, expected: Any, tolerance: float) -> None:
+def assert_close(actual: Any, expected: Any, tolerance: float) -> None:
     """Every output has the shape of the expected one and differs by the tolerance at most."""
     actual = actual if isinstance(actual, tuple) else (actual,)
     expected = expected if isinstance(expected, tuple) else (expected,)

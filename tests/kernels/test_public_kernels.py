@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import sdk_cases
 from checkouts import REPOSITORIES, Checkout
-from kernel_case import MODES, check
+from kernel_case import MODES, assert_close
 
 import nki
 from nki.superseded.migration import findings, migrated
@@ -71,7 +71,7 @@ def test_a_kernel_computes_its_formula(option, case, checkouts, tmp_path, monkey
     first = None
     for mode in MODES:
         outputs = outputs_of(case, nki.simulate(kernel, mode=mode), inputs)
-        check(outputs, expected, case.tolerance)
+        assert_close(outputs, expected, case.tolerance)
         first = first or outputs
         for have, want in zip(outputs, first, strict=True):
             np.testing.assert_array_equal(have, want)  # all modes give the same bits

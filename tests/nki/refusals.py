@@ -36,11 +36,11 @@ def refused(code, *values, kernel=None):
         assert place is not None, error
         assert HERE in place.text, f"line {place.line}: {place.text}"
         assert place.function == kernel
-    check_explanation(error)
-    check_traceback(error, frame.f_code.co_filename)
+    assert_explained(error)
+    assert_traceback_is_short(error, frame.f_code.co_filename)
 
 
-def check_explanation(error):
+def assert_explained(error):
     """Code, what, the kernel's line with carets, why and try, in that order."""
     lines = explain(error).splitlines()
     entry = CATALOGUE[error.code]
@@ -61,7 +61,7 @@ def check_explanation(error):
         assert marked == place.text[place.column : max(place.end_column, place.column + 1)]
 
 
-def check_traceback(error, file):
+def assert_traceback_is_short(error, file):
     """Nothing but the user's frames, the last one in `file`; and the explanation below."""
     frames = traceback.extract_tb(error.__traceback__)
     assert [f.filename for f in frames if is_own_file(f.filename)] == []

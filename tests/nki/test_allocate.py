@@ -9,7 +9,8 @@ from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.target import TARGETS
 from nki.ir.nodes import Tensor
-from nki.passes.place.allocate import Life, place
+from nki.passes.place.allocate import place
+from nki.passes.place.live_ranges import Life
 from nki.passes.place.packing import largest_first, solve
 
 TRN2 = TARGETS["trn2"]

@@ -239,10 +239,10 @@ def test_random_chains(steps: Any) -> None:
         values.append(tile)
     np.testing.assert_array_equal(out, values[-1])
     assert local_bytes(moved) <= local_bytes(plain) + 64 * len(steps)
-    _no_live_tensors_meet(moved)
+    assert_no_live_tensors_meet(moved)
 
 
-def _no_live_tensors_meet(kernel: Kernel) -> None:
+def assert_no_live_tensors_meet(kernel: Kernel) -> None:
     owner: dict[int, Any] = {}
     (body,) = kernel.bodies
     last = {t: at for at, op in enumerate(operations(body)) for t in storages(op.values)}

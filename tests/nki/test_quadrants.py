@@ -13,7 +13,8 @@ from isa.errors import NeuronError
 from isa.memory import start_partitions
 from isa.target import TARGETS
 from nki.ir.nodes import Tensor
-from nki.passes.place.allocate import Life, place
+from nki.passes.place.allocate import place
+from nki.passes.place.live_ranges import Life
 
 TRN2 = TARGETS["trn2"]
 SBUF = TRN2.sbuf_bytes_per_partition.value

@@ -7,6 +7,7 @@ so an operation that is added to the table takes part without a change here.
 
 from __future__ import annotations
 
+from functools import cache
 from random import Random
 
 import numpy as np
@@ -122,9 +123,11 @@ def field_value(random, field):
     return value, value
 
 
-def uses(row):
+@cache
+def uses(name):
     """Legal uses of an operation: random field values that its rules admit."""
-    random = Random(row.name)
+    row = OPERATIONS[name]
+    random = Random(name)
     found = []
     for _ in range(20_000):
         drawn = {name: field_value(random, field) for name, field in row.fields.items()}
@@ -135,9 +138,13 @@ def uses(row):
     return found
 
 
-USES = {row.name: uses(row) for row in ROWS}
-NAMES = sorted(name for name, found in USES.items() if found)
-operation = st.tuples(st.just("op"), st.sampled_from(NAMES), st.integers(0, USES_PER_OPERATION - 1))
+def operations():
+    """Steps that are one operation each. Uses of all rows take seconds, so no import makes them."""
+    names = sorted(row.name for row in ROWS if uses(row.name))
+    return st.tuples(st.just("op"), st.sampled_from(names), st.integers(0, USES_PER_OPERATION - 1))
+
+
+operation = st.deferred(operations)
 steps = st.recursive(
     st.lists(operation, min_size=1, max_size=5),
     lambda inner: st.lists(
@@ -160,7 +167,7 @@ def run_steps(program, tiles, counts):
                 name: tiles[value[1]]
                 if isinstance(value, tuple) and value[:1] == ("tile",)
                 else value
-                for name, value in USES[head][body % len(USES[head])].items()
+                for name, value in uses(head)[body % len(uses(head))].items()
             }
             getattr(nisa, head)(**values)
             idle = values.get("reduce_cmd") is ReduceCommand.idle

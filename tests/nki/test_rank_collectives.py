@@ -36,7 +36,9 @@ LNC = pytest.mark.parametrize("lnc", [1, 2])
 
 @LNC
 @pytest.mark.parametrize(
-    ("op", "reference"), [(nl.add, np.sum), (nl.minimum, np.min), (nl.maximum, np.max)], ids=str
+    ("op", "reference"),
+    [(nl.add, np.sum), (nl.minimum, np.min), (nl.maximum, np.max)],
+    ids=("add", "minimum", "maximum"),
 )
 def test_all_reduce(lnc, op, reference):
     for result in run(lambda s, d: ncc.all_reduce([s], [d], GROUP, op), (8, 3), lnc):

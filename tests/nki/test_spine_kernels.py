@@ -33,14 +33,14 @@ def run_all(kernel, *inputs):
     return results["device"]
 
 
-def close(actual, expected, dtype, scale=1.0):
+def assert_close(actual, expected, dtype, scale=1.0):
     expected = np.asarray(expected, np.float64)
     bound = TOLERANCE[dtype] * scale * np.maximum(np.abs(expected), np.abs(expected).max() * 1e-2)
     error = np.abs(actual.astype(np.float64) - expected)
     assert np.all(error <= bound), f"largest error {error.max()} of {np.abs(expected).max()}"
 
 
-def multiplied_close(actual, a, b, dtype):
+def assert_product_close(actual, a, b, dtype):
     """Within the rounding of K fp32 additions, and of the output dtype."""
     a, b = a.astype(np.float64), b.astype(np.float64)
     exact = a.T @ b
@@ -66,7 +66,7 @@ def test_matmul_accumulates_over_k_in_psum(dtype, shape):
     rng = np.random.default_rng(0)
     a, b = random(rng, (k, m), dtype), random(rng, (k, n), dtype)
     (out,) = run_all(tiled, a, b)
-    multiplied_close(out, a, b, dtype)
+    assert_product_close(out, a, b, dtype)
 
 
 @pytest.mark.parametrize("name", ["hoisted", "blocked_free", "blocked"])
@@ -76,7 +76,7 @@ def test_every_step_of_the_ladder_multiplies(name):
     rng = np.random.default_rng(1)
     a, b = random(rng, (1024, 512), "bfloat16"), random(rng, (1024, 1024), "bfloat16")
     (out,) = run_all(getattr(matmul_kernels, name), a, b)
-    multiplied_close(out, a, b, "bfloat16")
+    assert_product_close(out, a, b, "bfloat16")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -84,7 +84,7 @@ def test_every_step_of_the_ladder_multiplies(name):
 def test_softmax(dtype, shape):
     a = random(np.random.default_rng(2), shape, dtype)
     (out,) = run_all(kernels.softmax, a)
-    close(out, kernels.softmax_numpy(a), dtype, scale=8)
+    assert_close(out, kernels.softmax_numpy(a), dtype, scale=8)
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
@@ -92,7 +92,7 @@ def test_softmax(dtype, shape):
 def test_softmax_of_any_shape(rows, columns, dtype):
     a = random(np.random.default_rng(rows * columns), (rows, columns), dtype)
     (out,) = run_all(kernels.softmax, a)
-    close(out, kernels.softmax_numpy(a), dtype, scale=8)
+    assert_close(out, kernels.softmax_numpy(a), dtype, scale=8)
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
@@ -103,7 +103,7 @@ def test_matmul_of_any_number_of_tiles(m, k, n, dtype):
     rng = np.random.default_rng(m * 100 + k * 10 + n)
     a, b = random(rng, (128 * k, 128 * m), dtype), random(rng, (128 * k, 512 * n), dtype)
     (out,) = run_all(tiled, a, b)
-    multiplied_close(out, a, b, dtype)
+    assert_product_close(out, a, b, dtype)
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
@@ -121,7 +121,7 @@ def test_rmsnorm(dtype):
     rng = np.random.default_rng(3)
     a, weight = random(rng, (256, 384), dtype), random(rng, (1, 384), dtype)
     (out,) = run_all(kernels.rmsnorm, a, weight)
-    close(out, kernels.rmsnorm_numpy(a, weight), dtype, scale=4)
+    assert_close(out, kernels.rmsnorm_numpy(a, weight), dtype, scale=4)
 
 
 SIZES = {
@@ -166,7 +166,7 @@ def test_accumulation_that_starts_in_a_symbolic_loop():
         rng = np.random.default_rng(size)
         a, b = random(rng, (size, 64), "float32"), random(rng, (size, 256), "float32")
         out = compiled(a, b)
-        multiplied_close(out, a, b, "float32")
+        assert_product_close(out, a, b, "float32")
         eager = nki.simulate(kernels.symbolic_matmul, mode="eager")(a, b)
         np.testing.assert_array_equal(bits(out), bits(eager))
         assert check(compiled.bind([a.shape, b.shape])) == []

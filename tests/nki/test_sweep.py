@@ -16,7 +16,8 @@ import nki.passes.place.allocate as allocation
 from isa.enums import Memory
 from isa.target import TARGETS
 from nki.ir.nodes import Tensor
-from nki.passes.place.allocate import Life, place, place_all
+from nki.passes.place.allocate import place, place_all
+from nki.passes.place.live_ranges import Life
 from nki.passes.place.sweep import Sweep
 from nki.pipeline import compile_kernel, optimise
 from nki.verification import verify_program

@@ -21,7 +21,7 @@ def elements(view):
     )
 
 
-def same(view, oracle):
+def assert_same(view, oracle):
     np.testing.assert_array_equal(elements(view), oracle)
 
 
@@ -42,7 +42,7 @@ def test_a_new_tensor_is_dense(buffer):
         assert (t.ndim, t.size, t.dtype, t.buffer) == (3, 128 * 24, nl.float32, buffer)
         assert t.is_contiguous() and not t.is_indirect()
         assert t.get_pattern() == [[24, 128], [6, 4], [1, 6]]
-        same(t, a)
+        assert_same(t, a)
 
     inside(check, buffer=buffer)
 
@@ -62,34 +62,34 @@ KEYS = [
 @pytest.mark.parametrize("key", KEYS, ids=str)
 @pytest.mark.parametrize("buffer", [nl.sbuf, nl.private_hbm])
 def test_slices_are_those_of_numpy(key, buffer):
-    inside(lambda t, a: same(t[key], a[key]), buffer=buffer)
+    inside(lambda t, a: assert_same(t[key], a[key]), buffer=buffer)
 
 
 def test_integers_keep_two_dimensions_on_chip():
     def check(t, a):
-        same(t[:, 1], a[:, 1])
-        same(t[:, :, -1], a[:, :, -1])
-        same(t[5], a[5:6])
-        same(t[5, 2], a[5:6, 2])
-        same(t[:, 2, 3], a[:, 2, 3:4])
-        same(t[-1, 2, 3], a[-1:, 2, 3:4])
+        assert_same(t[:, 1], a[:, 1])
+        assert_same(t[:, :, -1], a[:, :, -1])
+        assert_same(t[5], a[5:6])
+        assert_same(t[5, 2], a[5:6, 2])
+        assert_same(t[:, 2, 3], a[:, 2, 3:4])
+        assert_same(t[-1, 2, 3], a[-1:, 2, 3:4])
 
     inside(check)
 
 
 def test_integers_drop_dimensions_in_hbm():
     def check(t, a):
-        same(t[3], a[3])
-        same(t[3, 1:2, 2], a[3, 1:2, 2])
-        same(t[0, 1, 2], a[0, 1, 2:3])
+        assert_same(t[3], a[3])
+        assert_same(t[3, 1:2, 2], a[3, 1:2, 2])
+        assert_same(t[0, 1, 2], a[0, 1, 2:3])
 
     inside(check, buffer=nl.private_hbm)
 
 
 def test_ds_is_start_and_size():
     def check(t, a):
-        same(t[nl.ds(32, 64), nl.ds(1, 2)], a[32:96, 1:3])
-        same(t[0:32, nl.ds(0, 4), 5], a[0:32, 0:4, 5])
+        assert_same(t[nl.ds(32, 64), nl.ds(1, 2)], a[32:96, 1:3])
+        assert_same(t[0:32, nl.ds(0, 4), 5], a[0:32, 0:4, 5])
 
     inside(check)
 
@@ -169,7 +169,7 @@ def test_chains_of_views_are_those_of_numpy(case):
     def check(t, a):
         for ours, numpys in steps:
             t, a = ours(t), numpys(a)
-            same(t, a)
+            assert_same(t, a)
         assert t.size == a.size
 
     inside(check, shape, nl.private_hbm)
@@ -197,7 +197,7 @@ def test_reshape_is_a_view_exactly_where_numpy_needs_no_copy(case, data):
                 t.reshape(sizes)
             assert caught.value.code == "reshape"
         else:
-            same(t.reshape(sizes), a.reshape(sizes))
+            assert_same(t.reshape(sizes), a.reshape(sizes))
 
     inside(check, shape, nl.private_hbm)
 
@@ -214,15 +214,15 @@ def factors(data, size):
 
 def test_shape_methods_on_chip():
     def check(t, a):
-        same(t.permute((0, 2, 1)), a.transpose(0, 2, 1))
-        same(t.flatten_dims(1, 2), a.reshape(128, 24))
-        same(t.reshape((128, 2, 12)), a.reshape(128, 2, 12))
-        same(t.reshape((128, -1)), a.reshape(128, 24))
-        same(t[:, :, 0:1].broadcast(2, 5), np.repeat(a[:, :, 0:1], 5, axis=2))
-        same(t.expand_dim(1).squeeze_dim(1), a)
-        same(t[32:64].reshape((32, 8, 3)), a[32:64].reshape(32, 8, 3))
-        same(t.slice(1, 0, 4, 2), a[:, 0:4:2])
-        same(t.select(1, 3), a[:, 3])
+        assert_same(t.permute((0, 2, 1)), a.transpose(0, 2, 1))
+        assert_same(t.flatten_dims(1, 2), a.reshape(128, 24))
+        assert_same(t.reshape((128, 2, 12)), a.reshape(128, 2, 12))
+        assert_same(t.reshape((128, -1)), a.reshape(128, 24))
+        assert_same(t[:, :, 0:1].broadcast(2, 5), np.repeat(a[:, :, 0:1], 5, axis=2))
+        assert_same(t.expand_dim(1).squeeze_dim(1), a)
+        assert_same(t[32:64].reshape((32, 8, 3)), a[32:64].reshape(32, 8, 3))
+        assert_same(t.slice(1, 0, 4, 2), a[:, 0:4:2])
+        assert_same(t.select(1, 3), a[:, 3])
         assert t.permute((0, 2, 1)).is_contiguous() is False
 
     inside(check)
@@ -230,11 +230,11 @@ def test_shape_methods_on_chip():
 
 def test_rearrange_splits_permutes_and_merges():
     def check(t, a):
-        same(
+        assert_same(
             t.rearrange(("p", ("h", "w"), "c"), ("p", "w", "c", "h"), {"h": 2}),
             a.reshape(128, 2, 2, 6).transpose(0, 2, 3, 1),
         )
-        same(t.rearrange(("a", "b", "c"), ("a", ("b", "c"))), a.reshape(128, 24))
+        assert_same(t.rearrange(("a", "b", "c"), ("a", ("b", "c"))), a.reshape(128, 24))
         with pytest.raises(NeuronError) as caught:
             t.rearrange(("p", "h", "c"), ("p", ("c", "h")))
         assert caught.value.code == "reshape"
@@ -258,8 +258,8 @@ def test_the_documented_pattern_of_a_slice():
 def test_ap_on_a_view_of_adjacent_columns_steps_by_its_own_partitions():
     def check(t, a):
         part = t[8:40, 16:48]
-        same(part.ap(pattern=[[32, 16], [1, 8]], offset=4), a[8:24, 20:28])
-        same(part.ap(pattern=[[64, 16], [1, 8]], offset=4), a[8:24, 20:28])  # the storage's
+        assert_same(part.ap(pattern=[[32, 16], [1, 8]], offset=4), a[8:24, 20:28])
+        assert_same(part.ap(pattern=[[64, 16], [1, 8]], offset=4), a[8:24, 20:28])  # the storage's
         halves = part.ap(pattern=[[64, 16], [1, 8]], offset=4, dtype=nl.bfloat16)
         assert (halves.strides, halves.offset) == ((128, 1), 2 * (8 * 64 + 16) + 4)
         for view in (t[:, ::2], part):
@@ -285,7 +285,7 @@ def test_ap_addresses_storage(pattern, offset):
     def check(t, a):
         view = t[5:9].ap(pattern=pattern, offset=offset - 5)
         assert view.storage is t.storage  # asked of a view that leaves it, raises
-        same(view, expected)
+        assert_same(view, expected)
 
     code = "view-not-allowed" if pattern[0][0] < 0 else "out-of-bounds"
     if code == "out-of-bounds" and expected.min() >= 0 and expected.max() < 60:

@@ -36,7 +36,7 @@ def run(operation, kernel, *inputs):
     return nki.simulate(kernel)(*inputs)
 
 
-def same(actual, expected):
+def assert_same(actual, expected):
     """Equal bits (a zero's sign counts), and the same dtype."""
     expected = np.asarray(expected)
     assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
@@ -46,7 +46,7 @@ def same(actual, expected):
     )
 
 
-def close(actual, expected, ulps, scale=None):
+def assert_close(actual, expected, ulps, scale=None):
     """Within `ulps` units of the last place of `scale` (default: of the expected value)."""
     exact = np.asarray(expected, np.float64)
     tiny = float(np.finfo(np.float32).tiny)

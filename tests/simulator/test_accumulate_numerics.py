@@ -7,12 +7,12 @@ from operation_checks import (
     F32,
     P,
     as_f32,
-    close,
+    assert_close,
+    assert_same,
     covers,
     load,
     normal,
     run,
-    same,
     sbuf,
     store,
 )  # fmt: skip
@@ -39,12 +39,12 @@ def reduced(name, x, negate=False):
 def check(name, actual, expected, x):
     """Exactly for maximum and minimum, sums and products within a bound."""
     if name in ("maximum", "minimum"):
-        same(actual, expected.astype(np.float32))
+        assert_same(actual, expected.astype(np.float32))
     elif name == "add":
         scale = np.abs(x.reshape(P, -1)).astype(np.float64).sum(axis=1, keepdims=True) + 8
-        close(actual, expected, x[0].size, scale)
+        assert_close(actual, expected, x[0].size, scale)
     else:
-        close(actual, expected, x[0].size + 2)
+        assert_close(actual, expected, x[0].size + 2)
 
 
 @covers("tensor_scalar_reduce")
@@ -64,7 +64,7 @@ def test_a_tile_and_a_scalar_with_its_reduction(name, negate, dtype):
     a, column = normal(70, (P, 3, 13), dtype), normal(71, (P, 1))
     x = as_f32(a) - column[:, :, None]
     each, total = run("tensor_scalar_reduce", kernel, a, column)
-    same(each, x.astype(dtype))
+    assert_same(each, x.astype(dtype))
     # The fp32 results are reduced, not those that are stored.
     check(name, total, reduced(name, x, negate), x)
 
@@ -111,7 +111,7 @@ def test_registers_that_hold_nothing_are_reported():
         return store(total)
 
     a = normal(74, (P, 8))
-    close(nki.simulate(kernel)(a, P), 2 * reduced("add", a), 32, 64.0)
+    assert_close(nki.simulate(kernel)(a, P), 2 * reduced("add", a), 32, 64.0)
     with pytest.raises(nki.NeuronError, match="64 of its 128 elements depend on uninitialised"):
         nki.simulate(kernel)(a, 64)
 
@@ -130,8 +130,8 @@ def test_engines_have_registers_of_their_own():
 
     a = normal(75, (P, 20))
     one, other = nki.simulate(kernel)(a)
-    close(one, 2 * reduced("add", a), 64, 64.0)
-    same(other, (a + np.float32(1)).max(axis=1, keepdims=True))
+    assert_close(one, 2 * reduced("add", a), 64, 64.0)
+    assert_same(other, (a + np.float32(1)).max(axis=1, keepdims=True))
 
 
 @pytest.mark.parametrize(
@@ -186,8 +186,8 @@ def test_chosen_elements_with_their_maximum(column, reverse, dtype):
     mask = np.random.default_rng(79).integers(0, 2, (P, 40)).astype(np.int8) * -3
     expected = np.where((mask != 0) != reverse, as_f32(a), other if column else np.float32(-0.25))
     each, found = run("select_reduce", kernel, a, mask, other)
-    same(each, expected.astype(BF16))
-    same(found, expected.max(axis=1, keepdims=True))
+    assert_same(each, expected.astype(BF16))
+    assert_same(found, expected.max(axis=1, keepdims=True))
 
 
 def test_idle_leaves_nothing_to_go_on_from():
@@ -200,7 +200,7 @@ def test_idle_leaves_nothing_to_go_on_from():
         return store(found)
 
     a, mask = normal(80, (P, 8)), np.ones((P, 8), np.uint8)
-    same(nki.simulate(kernel)(a, mask, nisa.reduce_cmd.reduce), a.max(axis=1, keepdims=True))
+    assert_same(nki.simulate(kernel)(a, mask, nisa.reduce_cmd.reduce), a.max(axis=1, keepdims=True))
     with pytest.raises(nki.NeuronError, match="uninitialised-output"):
         nki.simulate(kernel)(a, mask, nisa.reduce_cmd.idle)
 
@@ -244,8 +244,8 @@ def test_positions_in_a_range_with_their_maximum(dtype, names):
     expected = np.where(chosen, as_f32(a).reshape(P, 40), LOWEST)
     each, found = run("range_select", kernel, a, low, high)
     with np.errstate(over="ignore"):
-        same(each, expected.reshape(a.shape).astype(dtype))
-    same(found, expected.max(axis=1, keepdims=True))
+        assert_same(each, expected.reshape(a.shape).astype(dtype))
+    assert_same(found, expected.max(axis=1, keepdims=True))
     assert (found == LOWEST).any()  # rows without any position in the range
 
 
@@ -289,8 +289,8 @@ def test_exponentials_with_their_sum(column, dtype, monkeypatch):
     a, largest, start = normal(83, (P, 40), dtype), normal(84, (P, 1)), np.full((P, 1), F32.type(3))
     x = np.exp(a.astype(np.float64) - (largest if column else 1))
     each, total = run("exponential", kernel, a, largest, start)
-    close(each, x, 16 if dtype == F32 else 1)
-    close(total, x.sum(axis=1, keepdims=True) + 3, 64)
+    assert_close(each, x, 16 if dtype == F32 else 1)
+    assert_close(total, x.sum(axis=1, keepdims=True) + 3, 64)
 
 
 def test_a_result_of_nothing_is_refused(monkeypatch):

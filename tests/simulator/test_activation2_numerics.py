@@ -2,7 +2,19 @@
 
 import numpy as np
 import pytest
-from operation_checks import BF16, F32, P, close, covers, load, normal, run, same, sbuf, store
+from operation_checks import (
+    BF16,
+    F32,
+    P,
+    assert_close,
+    assert_same,
+    covers,
+    load,
+    normal,
+    run,
+    sbuf,
+    store,
+)
 
 import nki
 import nki.isa as nisa
@@ -61,7 +73,7 @@ def test_operators_before_the_function(dtype, columns, reverse, pair):
     a, left, right = normal(501, (P, 5, 7), dtype), normal(502, (P, 1)), normal(503, (P, 1))
     values = (left[..., None], right[..., None]) if columns else (0.75, -1.25)
     expected = before(a.astype(np.float32), pair, values, list(flags.values()))
-    same(run("activate2", kernel, a, left, right), expected)
+    assert_same(run("activate2", kernel, a, left, right), expected)
 
 
 @covers("activate2")
@@ -74,7 +86,7 @@ def test_functions(name, formula):
         return store(result)
 
     a = np.abs(normal(504, (P, 40)))
-    close(run("activate2", kernel, a), formula(a.astype(np.float64) * 2 + 0.5), 8)
+    assert_close(run("activate2", kernel, a), formula(a.astype(np.float64) * 2 + 0.5), 8)
 
 
 @covers("activate2")
@@ -88,7 +100,7 @@ def test_prelu_takes_its_slope(column):
         return store(result)
 
     a, slopes = normal(505, (P, 33)), normal(506, (P, 1))
-    same(
+    assert_same(
         run("activate2", kernel, a, slopes),
         np.where(a > 0, a, a * (slopes if column else np.float32(0.25))),
     )
@@ -129,13 +141,13 @@ def test_reductions_over_several_calls(name, dtype):
     a = normal(507, (P, 96))
     total, result = run("activate2", kernel, a)
     x = a * np.float32(3)
-    same(result, x[:, 72:].astype(dtype))
+    assert_same(result, x[:, 72:].astype(dtype))
     used = np.concatenate([x[:, :48], x[:, 72:]], axis=1)
     expected = REDUCTIONS[name](used)[:, None]
     if name == "add":
-        close(total, expected, 72, np.abs(used).sum(axis=1, keepdims=True))
+        assert_close(total, expected, 72, np.abs(used).sum(axis=1, keepdims=True))
     else:
-        same(total, expected.astype(np.float32))
+        assert_same(total, expected.astype(np.float32))
 
 
 @covers("activate2")
@@ -151,7 +163,7 @@ def test_registers_are_those_of_activation():
         return store(total)
 
     a = np.arange(P * 4, dtype=np.float32).reshape(P, 4)
-    same(run("activate2", kernel, a), (2 * a.sum(axis=1) + 4)[:, None])
+    assert_same(run("activate2", kernel, a), (2 * a.sum(axis=1) + 4)[:, None])
 
 
 @pytest.mark.parametrize(

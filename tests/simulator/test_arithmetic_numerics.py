@@ -14,13 +14,13 @@ from operation_checks import (
     I32,
     P,
     as_f32,
-    close,
+    assert_close,
+    assert_same,
     covers,
     integers,
     load,
     normal,
     run,
-    same,
     sbuf,
     store,
 )
@@ -82,7 +82,7 @@ def pair(dtype, seed=12):
 def test_two_tiles(name, dtype):
     a, b = pair(dtype)
     expected = BINARY[name](as_f32(a), as_f32(b)).astype(np.float32).astype(dtype)
-    same(run("tensor_tensor", combined, a, b, getattr(nl, name)), expected)
+    assert_same(run("tensor_tensor", combined, a, b, getattr(nl, name)), expected)
 
 
 @covers("tensor_tensor")
@@ -96,7 +96,7 @@ def test_two_tiles_of_integers(name, dtype):
     if name == "subtract":
         a, b = np.maximum(a, b), np.minimum(a, b)
     expected = {**BINARY, **BITWISE}[name](a, b).astype(dtype)
-    same(
+    assert_same(
         run("tensor_tensor", combined, a.astype(dtype), b.astype(dtype), getattr(nl, name)),
         expected,
     )
@@ -105,8 +105,8 @@ def test_two_tiles_of_integers(name, dtype):
 @covers("tensor_tensor")
 def test_shifts():
     a, b = integers(15, (16, 24), 0, 2**15), integers(16, (16, 24), 0, 16)
-    same(run("tensor_tensor", combined, a, b, nl.left_shift), a << b)
-    same(run("tensor_tensor", combined, a, b, nl.right_shift), a >> b)
+    assert_same(run("tensor_tensor", combined, a, b, nl.left_shift), a << b)
+    assert_same(run("tensor_tensor", combined, a, b, nl.right_shift), a >> b)
 
 
 COLUMN, NUMBER = "column", "number"
@@ -146,7 +146,7 @@ def test_a_tile_and_scalars(ops, reverse, kind, dtype):
         if name is not None:
             x, y = (scalar, expected) if flipped else (expected, scalar)
             expected = BINARY[name](x, y).astype(np.float32)
-    same(run("tensor_scalar", kernel, a, c0, c1), expected.astype(dtype))
+    assert_same(run("tensor_scalar", kernel, a, c0, c1), expected.astype(dtype))
 
 
 @covers("tensor_scalar")
@@ -161,7 +161,7 @@ def test_a_tile_and_a_scalar_on_every_engine(engine):
         return store(result)
 
     a = normal(20, (P, 40))
-    same(run("tensor_scalar", kernel, a), a * np.float32(3) + np.float32(0.5))
+    assert_same(run("tensor_scalar", kernel, a), a * np.float32(3) + np.float32(0.5))
 
 
 @covers("tensor_scalar")
@@ -173,7 +173,7 @@ def test_bits_of_a_tile_and_a_number():
         return store(result)
 
     a = integers(21, (P, 40), 0, 2**20)
-    same(run("tensor_scalar", kernel, a), (a & 0x0FF0) >> 4)
+    assert_same(run("tensor_scalar", kernel, a), (a & 0x0FF0) >> 4)
 
 
 @covers("scalar_tensor_tensor")
@@ -198,7 +198,7 @@ def test_a_tile_a_column_and_a_tile(reverse, dtype):
     a, column, b = normal(22, (P, 40), dtype), normal(23, (P, 1)), normal(24, (P, 40), dtype)
     first = column - as_f32(a) if reverse[0] else as_f32(a) - column
     expected = as_f32(b) - first if reverse[1] else first - as_f32(b)
-    same(run("scalar_tensor_tensor", kernel, a, column, b), expected.astype(dtype))
+    assert_same(run("scalar_tensor_tensor", kernel, a, column, b), expected.astype(dtype))
 
 
 # Reductions
@@ -231,9 +231,9 @@ def test_reduces_the_last_dimensions(name, axis, keepdims, negate, dtype):
     actual = run("tensor_reduce", kernel, a)
     if name == "add":
         count = math.prod(shape[i] for i in axes)
-        close(actual, expected, count, np.abs(x).sum(axis=axes).reshape(kept))
+        assert_close(actual, expected, count, np.abs(x).sum(axis=axes).reshape(kept))
     else:
-        same(actual, expected.astype(np.float32))
+        assert_same(actual, expected.astype(np.float32))
 
 
 @covers("tensor_reduce")
@@ -245,7 +245,7 @@ def test_reduces_bits():
         return store(result)
 
     a = integers(31, (P, 33), -(2**31), 2**31 - 1)
-    same(run("tensor_reduce", kernel, a), np.bitwise_xor.reduce(a, axis=1, keepdims=True))
+    assert_same(run("tensor_reduce", kernel, a), np.bitwise_xor.reduce(a, axis=1, keepdims=True))
 
 
 # The scalar engine
@@ -299,7 +299,7 @@ def test_activation_functions(name, dtype):
     expected = FUNCTIONS[name](a.astype(np.float64))
     actual = run("activation", kernel, a)
     ulps = ACTIVATION_ULPS if dtype == F32 else 1
-    close(actual, expected, ulps, np.maximum(np.abs(expected), 1))
+    assert_close(actual, expected, ulps, np.maximum(np.abs(expected), 1))
 
 
 @covers("activation")
@@ -315,7 +315,7 @@ def test_activation_of_scaled_and_shifted_data(kind):
     a, scale, bias = normal(33, (P, 64)), normal(34, (P, 1)), normal(35, (P, 1))
     factor = scale.astype(np.float64) if kind == COLUMN else 0.5
     expected = np.tanh(a.astype(np.float64) * factor + bias)
-    close(run("activation", kernel, a, scale, bias), expected, ACTIVATION_ULPS, 1.0)
+    assert_close(run("activation", kernel, a, scale, bias), expected, ACTIVATION_ULPS, 1.0)
 
 
 @covers("activation")
@@ -338,7 +338,7 @@ def test_activation_adds_up_over_calls():
 
     a = normal(36, (P, 96))
     expected = np.square(a.astype(np.float64)).sum(axis=1, keepdims=True)
-    close(run("activation", kernel, a), expected, 96)
+    assert_close(run("activation", kernel, a), expected, 96)
 
 
 @covers("activation_reduce")
@@ -361,8 +361,8 @@ def test_activation_with_its_sum(dtype):
     a, bias = normal(37, (P, 80), dtype), normal(38, (P, 1))
     expected = np.exp(a.astype(np.float64) * 0.5 + bias)
     each, total = run("activation_reduce", kernel, a, bias)
-    close(each, expected, ACTIVATION_ULPS)
-    close(total, expected.sum(axis=1, keepdims=True), 80 + ACTIVATION_ULPS)
+    assert_close(each, expected, ACTIVATION_ULPS)
+    assert_close(total, expected.sum(axis=1, keepdims=True), 80 + ACTIVATION_ULPS)
 
 
 @covers("reciprocal")
@@ -375,4 +375,4 @@ def test_reciprocal(dtype):
         return store(result)
 
     a = normal(39, (P, 50), dtype)
-    same(run("reciprocal", kernel, a), (np.float32(1) / as_f32(a)).astype(dtype))
+    assert_same(run("reciprocal", kernel, a), (np.float32(1) / as_f32(a)).astype(dtype))

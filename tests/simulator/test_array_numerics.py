@@ -3,7 +3,19 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from operation_checks import BF16, F32, P, close, covers, load, normal, run, same, sbuf, store
+from operation_checks import (
+    BF16,
+    F32,
+    P,
+    assert_close,
+    assert_same,
+    covers,
+    load,
+    normal,
+    run,
+    sbuf,
+    store,
+)
 
 import nki
 import nki.isa as nisa
@@ -43,7 +55,9 @@ def test_pairs_of_fp8(left, right, k, m, n):
     a, b = normal(201, (k, 2, m), left), normal(202, (k, 2, n), right)
     x, y = (array.astype(np.float64) for array in (a, b))
     exact = np.einsum("kpm,kpn->mn", x, y)
-    close(run("nc_matmul", kernel, a, b), exact, 2 * k, np.einsum("kpm,kpn->mn", abs(x), abs(y)))
+    assert_close(
+        run("nc_matmul", kernel, a, b), exact, 2 * k, np.einsum("kpm,kpn->mn", abs(x), abs(y))
+    )
 
 
 @covers("nc_matmul")
@@ -71,7 +85,7 @@ def test_pairs_accumulate_over_tiles_of_rows():
 
     a, b = normal(203, (2 * P, 32), E4), normal(204, (2 * P, 48), E4)
     x, y = (array.astype(np.float64) for array in (a, b))
-    close(run("nc_matmul", kernel, a, b), x.T @ y, 2 * P, abs(x).T @ abs(y))
+    assert_close(run("nc_matmul", kernel, a, b), x.T @ y, 2 * P, abs(x).T @ abs(y))
 
 
 @covers("nc_matmul")
@@ -87,7 +101,7 @@ def test_every_fp8_format_alone(target, dtype, monkeypatch):
 
     a, b = normal(205, (40, 5), dtype), normal(206, (40, 6), dtype)
     x, y = (array.astype(np.float64) for array in (a, b))
-    close(run("nc_matmul", kernel, a, b), x.T @ y, 40, abs(x).T @ abs(y))
+    assert_close(run("nc_matmul", kernel, a, b), x.T @ y, 40, abs(x).T @ abs(y))
 
 
 @covers("nc_matmul")
@@ -104,8 +118,10 @@ def test_transpose_mode_keeps_every_bit(dtype, result):
     a = normal(207, (P, 70), dtype)
     a[3, 4], a[5, 6], a[7, 8] = np.inf, -np.inf, np.nan
     order = np.random.default_rng(208).permutation(P)
-    same(run("nc_matmul", kernel, a, np.eye(P, dtype=dtype)), a.T.astype(result))
-    same(run("nc_matmul", kernel, a, np.eye(P, dtype=dtype)[:, order]), a[order].T.astype(result))
+    assert_same(run("nc_matmul", kernel, a, np.eye(P, dtype=dtype)), a.T.astype(result))
+    assert_same(
+        run("nc_matmul", kernel, a, np.eye(P, dtype=dtype)[:, order]), a[order].T.astype(result)
+    )
 
 
 def test_transpose_mode_needs_ones():
@@ -122,7 +138,7 @@ def test_transpose_mode_needs_ones():
     identity[:, 9] = 0
     expected = a.T.copy()
     expected[:, 9] = 0
-    same(nki.simulate(kernel)(a, identity), expected)
+    assert_same(nki.simulate(kernel)(a, identity), expected)
     identity[2, 9] = 0.5
     with pytest.raises(nki.NeuronError, match="Column 9 of moving"):
         nki.simulate(kernel)(a, identity)
@@ -140,7 +156,7 @@ def test_transpose_mode_on_the_first_generation_multiplies(monkeypatch):
 
     a, b = normal(210, (P, 8)), normal(211, (P, 4))
     x, y = (array.astype(np.float64) for array in (a, b))
-    close(run("nc_matmul", kernel, a, b), x.T @ y, P, abs(x).T @ abs(y))
+    assert_close(run("nc_matmul", kernel, a, b), x.T @ y, P, abs(x).T @ abs(y))
 
 
 @covers("nc_matmul")
@@ -169,7 +185,7 @@ def test_every_tile_of_the_array(rows, columns):
     x, y = (array.reshape(P // rows, rows, -1).astype(np.float64) for array in (a, b))
     exact = np.einsum("tkm,tkn->tmn", x, y)
     scale = np.einsum("tkm,tkn->tmn", abs(x), abs(y))
-    close(run("nc_matmul", kernel, a, b), exact, rows, scale)
+    assert_close(run("nc_matmul", kernel, a, b), exact, rows, scale)
 
 
 def test_tiles_say_where_operands_must_be():
@@ -206,8 +222,8 @@ def test_hints_about_zeros_and_ones_change_time_only():
 
     a, b = np.tri(P, dtype=np.float32), normal(215, (P, 512))
     plain = run("nc_matmul", make(), a, b)
-    same(run("nc_matmul", make(is_stationary_onezero=True), a, b), plain)
-    same(run("nc_matmul", make(is_moving_onezero=True), a, b), plain)
+    assert_same(run("nc_matmul", make(is_stationary_onezero=True), a, b), plain)
+    assert_same(run("nc_matmul", make(is_moving_onezero=True), a, b), plain)
 
 
 @pytest.mark.parametrize("target, error", [("trn2", True), ("trn3", False)])
@@ -230,7 +246,7 @@ def test_a_result_lies_in_one_bank(target, error, monkeypatch):
         assert caught.value.code == "psum-bank"
         return
     found = nki.simulate(kernel)(a, b)
-    same(found[:, 256:768][:, :256], found[:, :256])
+    assert_same(found[:, 256:768][:, :256], found[:, :256])
 
 
 @covers("nc_matmul")
@@ -250,7 +266,7 @@ def test_wide_results_and_bfloat16_accumulation(dtype, monkeypatch):
     b = np.random.default_rng(219).integers(-4, 5, (32, 2048)).astype(BF16)
     once = a.astype(np.float32).T @ b.astype(np.float32)  # exact
     twice = once.astype(dtype).astype(np.float32) + once
-    same(run("nc_matmul", kernel, a, b), twice.astype(dtype))
+    assert_same(run("nc_matmul", kernel, a, b), twice.astype(dtype))
 
 
 @covers("nc_transpose")
@@ -269,4 +285,4 @@ def test_transposes_of_any_dtype(dtype, engine):
     numpy = np.dtype(getattr(ml_dtypes, dtype, dtype))
     values = np.random.default_rng(220).integers(0, 2, (20, 4, 6))
     a = (values if dtype == "bool" else values * 57).astype(numpy)
-    same(run("nc_transpose", kernel, a), a.reshape(20, 24).T)
+    assert_same(run("nc_transpose", kernel, a), a.reshape(20, 24).T)

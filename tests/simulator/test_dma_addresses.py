@@ -3,7 +3,7 @@ descriptor modes, out-of-bounds modes and data types, in all modes, against NumP
 
 import numpy as np
 import pytest
-from operation_checks import BF16, F32, load, normal, same, sbuf, store
+from operation_checks import BF16, F32, assert_same, load, normal, sbuf, store
 
 import nki
 import nki.isa as nisa
@@ -59,8 +59,8 @@ def test_a_scalar_offset_moves_the_source_or_the_destination(dge, kind, mode):
     tile, out = nki.simulate(kernel, mode=mode)(a, number(11), number(17))
     expected = np.zeros((8, 30), np.float32)
     expected[:, 17:29] = a[11:19]
-    same(tile, expected)
-    same(out, a[:20])
+    assert_same(tile, expected)
+    assert_same(out, a[:20])
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -80,8 +80,8 @@ def test_a_scalar_offset_outside(row, into, mode):
 
     a = normal(502, (32, 12))
     before = a.copy()
-    same(nki.simulate(kernel, mode=mode)(a, number(row), OOB.skip), np.full((8, 12), 5, F32))
-    same(a, before)
+    assert_same(nki.simulate(kernel, mode=mode)(a, number(row), OOB.skip), np.full((8, 12), 5, F32))
+    assert_same(a, before)
     with pytest.raises(nki.NeuronError) as error:
         nki.simulate(kernel, mode=mode)(a, number(row), OOB.error)
     assert error.value.code == "dynamic-out-of-bounds"
@@ -109,10 +109,10 @@ def test_row_indices_on_one_side_and_an_offset_on_the_other(target, dtype, mode)
     tile = nki.simulate(kernel, mode=mode)(table, rows, number(9), result)
     expected = np.zeros((20, 30), np.float32)
     expected[:, 9:21] = table[rows[:, 0]]
-    same(tile, expected.astype(target))
+    assert_same(tile, expected.astype(target))
     scattered = np.zeros((50, 12), np.float32)
     scattered[rows[:, 0]] = table[rows[:, 0]].astype(target)
-    same(result, scattered)
+    assert_same(result, scattered)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_register_that_leaves_a_tile_reaches_no_other(column, mode):
 
     a = normal(506, (4, 8))
     result, _, _ = nki.simulate(kernel, mode=mode)(a, number(2))
-    same(result, a[:, 2:])
+    assert_same(result, a[:, 2:])
     with pytest.raises(nki.NeuronError) as error:
         nki.simulate(kernel, mode=mode)(a, number(column))
     assert error.value.code == "dynamic-out-of-bounds"

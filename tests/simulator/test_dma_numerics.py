@@ -7,12 +7,12 @@ from operation_checks import (
     F32,
     I32,
     P,
+    assert_same,
     covers,
     integers,
     load,
     normal,
     run,
-    same,
     sbuf,
     store,
 )
@@ -52,7 +52,7 @@ def test_sums_in_fp32(count, source, target):
         return store(result)
 
     a = (normal(201, (count, 40, 12)) * 100).astype(source)
-    same(run("dma_compute", kernel, a), summed(list(a), target))
+    assert_same(run("dma_compute", kernel, a), summed(list(a), target))
 
 
 @covers("dma_compute")
@@ -70,7 +70,9 @@ def test_sums_between_strided_views_of_hbm():
 
     a, b = normal(202, (3, 2, 20)), normal(203, (2, 3, 20), BF16)
     first = summed([a[:, 0], b[0]], BF16)
-    same(run("dma_compute", kernel, a, b), np.stack([first, summed([a[:, 1], b[1], first], BF16)]))
+    assert_same(
+        run("dma_compute", kernel, a, b), np.stack([first, summed([a[:, 1], b[1], first], BF16)])
+    )
 
 
 def scattered(table, rows, indices):
@@ -101,7 +103,7 @@ def test_scatter_adds_to_the_rows_that_indices_select(skip, dtype, mode):
         indices[[2, 7, 8], 0] = 50, 50, -1
     expected = scattered(table, rows, indices)
     nki.simulate(kernel, mode=mode)(table, rows, indices)
-    same(table, expected)
+    assert_same(table, expected)
 
 
 @covers("dma_compute")
@@ -133,7 +135,7 @@ def test_gather_adds_rows_in_place(skip, mode):
     for k in (1, 2):
         inside = indices[:, k] < 50
         expected[inside] = table[indices[inside, k]] + expected[inside]
-    same(nki.simulate(kernel, mode=mode)(table, indices), expected)
+    assert_same(nki.simulate(kernel, mode=mode)(table, indices), expected)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -213,7 +215,7 @@ def test_what_a_sum_reads_must_be_there():
         return out
 
     a = normal(212, (8, 6))
-    same(nki.simulate(kernel)(a, 4), a[:, :4] + a[:, :4])
+    assert_same(nki.simulate(kernel)(a, 4), a[:, :4] + a[:, :4])
     with pytest.raises(nki.NeuronError, match="8 of its 40 elements"):
         nki.simulate(kernel)(a, 5)
 

@@ -28,7 +28,7 @@ def both_ways(program, monkeypatch, **options):
     return found
 
 
-def same(one, other):
+def assert_same(one, other):
     assert one.total_ns == other.total_ns
     assert one.critical.spent == other.critical.spent
     assert one.critical.stalls == other.critical.stalls
@@ -44,12 +44,12 @@ def same(one, other):
 def test_random_programs_are_timed_alike_by_python_and_compiled_code(graph):
     with pytest.MonkeyPatch.context() as monkeypatch:
         for assume in (NOTHING, ALONE):
-            same(*both_ways(built(graph), monkeypatch, assume=assume))
+            assert_same(*both_ways(built(graph), monkeypatch, assume=assume))
 
 
 def test_loops_are_timed_alike_by_python_and_compiled_code(monkeypatch):
     for program in (matmul_loads_inside(4, 8), matmul_hoisted_loads(1, 4, 16, DgeMode.none)):
-        same(*both_ways(program, monkeypatch))
+        assert_same(*both_ways(program, monkeypatch))
 
 
 def test_time_is_linear_in_rounds():

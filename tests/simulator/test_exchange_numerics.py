@@ -4,7 +4,7 @@ import contextlib
 
 import numpy as np
 import pytest
-from operation_checks import BF16, F32, covers, load, normal, run, same, sbuf
+from operation_checks import BF16, F32, assert_same, covers, load, normal, run, sbuf
 
 import nki
 import nki.isa as nisa
@@ -52,7 +52,7 @@ def test_tiles_change_places(engine, dtype):
     expected = a.copy()
     expected[:, 3:, 5] = a[:, 3:, 0]
     expected[:, 3:, :5] = a[::-1, 3:, 1:]
-    same(run("sendrecv", kernel[2], a), expected)
+    assert_same(run("sendrecv", kernel[2], a), expected)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -63,7 +63,7 @@ def test_a_tile_is_exchanged_in_place(mode):
         return share(tile)
 
     a = normal(302, (2, 8, 4))
-    same(nki.simulate(nki.jit(kernel)[2], mode=mode)(a), a[::-1])
+    assert_same(nki.simulate(nki.jit(kernel)[2], mode=mode)(a), a[::-1])
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -88,7 +88,7 @@ def test_exchanges_pair_in_their_order(dynamic, mode):
     for _ in range(3):
         totals = [totals[0] + 2 * totals[1], totals[1] + totals[0]]
     count = np.array([[3]], np.int32)
-    same(nki.simulate(nki.jit(kernel)[2], mode=mode)(a, count), np.stack(totals))
+    assert_same(nki.simulate(nki.jit(kernel)[2], mode=mode)(a, count), np.stack(totals))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -108,7 +108,7 @@ def test_pipes_pair_separately(mode):
         return result
 
     a = normal(304, (2, 8, 4))
-    same(nki.simulate(nki.jit(kernel)[2], mode=mode)(a), a)
+    assert_same(nki.simulate(nki.jit(kernel)[2], mode=mode)(a), a)
 
 
 def refused(kernel, *arrays, mode="device"):
@@ -144,7 +144,7 @@ def test_a_partner_whose_loop_ends_earlier(mode):
         return share(tile)
 
     a, counts = normal(310, (2, 8, 4)), np.array([[2], [3]], np.int32)
-    same(nki.simulate(nki.jit(kernel)[2], mode=mode)(a, counts[[0, 0]]), a)
+    assert_same(nki.simulate(nki.jit(kernel)[2], mode=mode)(a, counts[[0, 0]]), a)
     error = refused(kernel, a, counts, mode=mode)
     assert error.code == "deadlock"
     assert "equally often" in error.hint
@@ -168,14 +168,14 @@ def test_a_barrier_on_any_engine_orders_shared_memory(engine, mode):
         return result
 
     a = normal(311, (2, 8, 4))
-    same(nki.simulate(nki.jit(kernel)[2], mode=mode)(a), a[::-1])
+    assert_same(nki.simulate(nki.jit(kernel)[2], mode=mode)(a), a[::-1])
 
 
 def all_modes(kernel, *arrays):
     """The result, the same in every mode."""
     results = [nki.simulate(nki.jit(kernel)[2], mode=mode)(*arrays) for mode in MODES]
     for result in results[1:]:
-        same(result, results[0])
+        assert_same(result, results[0])
     return results[0]
 
 
@@ -199,7 +199,7 @@ def test_a_core_that_waits_keeps_its_tiles():
     expected = a[::-1, :, 0:4]
     for step in range(1, 4):
         expected = expected + a[::-1, :, step * 4 : step * 4 + 4]
-    same(all_modes(kernel, a), expected)
+    assert_same(all_modes(kernel, a), expected)
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
@@ -215,7 +215,7 @@ def test_pipes_in_another_order(order):
         return share(got)
 
     a = normal(309, (2, 8, 12))
-    same(all_modes(kernel, a), a[::-1])
+    assert_same(all_modes(kernel, a), a[::-1])
 
 
 def test_pipes_in_another_order_with_work_between():
@@ -237,7 +237,7 @@ def test_pipes_in_another_order_with_work_between():
         return share(sums)
 
     a = normal(312, (2, 8, 8))
-    same(all_modes(kernel, a), (a[..., :4] + a[::-1, :, 4:]) - a[::-1, :, :4])
+    assert_same(all_modes(kernel, a), (a[..., :4] + a[::-1, :, 4:]) - a[::-1, :, :4])
 
 
 def test_pipes_in_another_order_in_loops():
@@ -258,7 +258,7 @@ def test_pipes_in_another_order_in_loops():
         return share(got)
 
     a = normal(313, (2, 8, 4, 3))
-    same(all_modes(kernel, a), a[::-1])
+    assert_same(all_modes(kernel, a), a[::-1])
 
 
 @pytest.mark.parametrize("second", [0, 4096])
@@ -281,7 +281,7 @@ def test_pipes_in_another_order_with_tiles_at_addresses(second):
 
     a = normal(314, (2, 8, 8))
     if second:
-        same(all_modes(kernel, a), a[::-1])
+        assert_same(all_modes(kernel, a), a[::-1])
         return
     for mode in MODES:
         with pytest.raises(nki.NeuronError) as error:
@@ -380,7 +380,7 @@ def test_what_was_never_written_stays_so_on_the_other_core(mode):
         return out
 
     a = normal(308, (8, 4))
-    same(nki.simulate(nki.jit(kernel)[2], mode=mode)(a, 1), a)
+    assert_same(nki.simulate(nki.jit(kernel)[2], mode=mode)(a, 1), a)
     with pytest.raises(nki.NeuronError, match="8 of its 32 elements"):
         nki.simulate(nki.jit(kernel)[2], mode=mode)(a, 0)
 

@@ -7,12 +7,12 @@ from operation_checks import (
     F32,
     I32,
     P,
+    assert_same,
     covers,
     integers,
     load,
     normal,
     run,
-    same,
     sbuf,
     store,
 )
@@ -54,8 +54,8 @@ def test_partitions_of_a_quadrant_are_shuffled(partitions, dtype):
         if lane != 255:
             expected[row] = in_place[row] = a[row - row % 32 + lane]
     result, source = run("nc_stream_shuffle", kernel, a, b)
-    same(result, expected)
-    same(source, in_place)
+    assert_same(result, expected)
+    assert_same(source, in_place)
 
 
 def test_one_partition_goes_to_a_quadrant_elsewhere():
@@ -69,7 +69,7 @@ def test_one_partition_goes_to_a_quadrant_elsewhere():
     a = normal(94, (64, 6))
     expected = np.zeros((P, 6), np.float32)
     expected[64:96] = a[32]
-    same(nki.simulate(kernel)(a), expected)
+    assert_same(nki.simulate(kernel)(a), expected)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_elements_of_each_partition_by_index(dtype):
     a = integers(97, (P, 6, 7), 0, 200).astype(dtype)
     indices = random(98).integers(0, 42, (P, 3, 9)).astype(np.uint32)
     expected = np.take_along_axis(a.reshape(P, -1), indices.reshape(P, -1).astype(int), axis=1)
-    same(run("nc_n_gather", kernel, a, indices), expected.reshape(indices.shape))
+    assert_same(run("nc_n_gather", kernel, a, indices), expected.reshape(indices.shape))
     indices[5, 1, 1] = 42
     with pytest.raises(nki.NeuronError, match="takes element 42 of a partition; there are 42"):
         nki.simulate(kernel)(a, indices)
@@ -146,7 +146,7 @@ def test_elements_at_positions_shared_by_sixteen_partitions(width, count, dtype)
         starts = index[rows].flatten(order="F")[:valid]
         for i, start in enumerate(starts):
             expected[rows, i] = flat[rows, start : start + width]
-    same(run("local_gather", kernel, a, index), expected)
+    assert_same(run("local_gather", kernel, a, index), expected)
 
 
 def test_gathers_see_only_what_they_take():
@@ -183,7 +183,7 @@ def test_dimensions_are_permuted_by_dma(on_chip, shape, axes, dtype):
         return store(result)
 
     a = integers(102, shape, 0, 200).astype(dtype)
-    same(run("dma_transpose", kernel, a), np.transpose(a, axes))
+    assert_same(run("dma_transpose", kernel, a), np.transpose(a, axes))
 
 
 def test_rows_at_a_dynamic_position_are_transposed():
@@ -196,7 +196,7 @@ def test_rows_at_a_dynamic_position_are_transposed():
         return store(result)
 
     a = normal(103, (64, 24), BF16)
-    same(nki.simulate(kernel)(a, np.array([[20]], np.int32)), a[20:36].T)
+    assert_same(nki.simulate(kernel)(a, np.array([[20]], np.int32)), a[20:36].T)
 
 
 @pytest.mark.parametrize(
@@ -230,6 +230,6 @@ def test_a_transpose_carries_the_marks_of_its_elements():
         return out
 
     a = normal(105, (16, 16), BF16)
-    same(nki.simulate(kernel)(a, 9), a[:, :9].T)
+    assert_same(nki.simulate(kernel)(a, 9), a[:, :9].T)
     with pytest.raises(nki.NeuronError, match="16 of its 160 elements"):
         nki.simulate(kernel)(a, 10)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from operation_checks import BF16, F32, integers, load, normal, run, same, sbuf, store
+from operation_checks import BF16, F32, assert_same, integers, load, normal, run, sbuf, store
 
 import nki
 import nki.isa as nisa
@@ -48,7 +48,7 @@ def test_gathered_rows_are_transposed(partitions, columns, rows, inner):
     a = integers(401, (60, *inner), -9000, 9000).astype(np.int16)
     indices = random_indices(402, (partitions, columns), 60)
     flat = indices.T.flatten()[:rows]
-    same(run("dma_transpose", kernel, a, indices), np.transpose(a[flat], order))
+    assert_same(run("dma_transpose", kernel, a, indices), np.transpose(a[flat], order))
 
 
 def test_rows_outside_are_skipped_or_an_error():
@@ -66,7 +66,7 @@ def test_rows_outside_are_skipped_or_an_error():
     inside = indices[:, 0] < 20
     expected = np.full((8, 32), -1, BF16)
     expected[:, inside] = a[indices[inside, 0]].T
-    same(nki.simulate(make(oob_mode=SKIP))(a, indices), expected)
+    assert_same(nki.simulate(make(oob_mode=SKIP))(a, indices), expected)
     with pytest.raises(nki.NeuronError, match="the tensor has rows 0 to 19"):
         nki.simulate(make())(a, indices)
 
@@ -84,7 +84,7 @@ def test_a_dynamic_start_outside_is_skipped(first):
 
     a = normal(405, (32, 8), BF16)
     expected = np.zeros((8, 16), BF16) if first == 20 else a[4:20].T
-    same(nki.simulate(kernel)(a, np.array([[first]], np.int32)), expected)
+    assert_same(nki.simulate(kernel)(a, np.array([[first]], np.int32)), expected)
 
 
 def test_skipped_rows_stay_uninitialised():
@@ -95,7 +95,7 @@ def test_skipped_rows_stay_uninitialised():
         return store(result)
 
     a, indices = normal(406, (20, 8), BF16), np.arange(16, dtype=np.uint32)[:, None]
-    same(nki.simulate(kernel)(a, indices), a[:16].T)
+    assert_same(nki.simulate(kernel)(a, indices), a[:16].T)
     indices[3] = 20
     with pytest.raises(nki.NeuronError, match="8 of its 128 elements"):
         nki.simulate(kernel)(a, indices)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from operation_checks import BF16, F32, I32, P, load, normal, same, sbuf, store
+from operation_checks import BF16, F32, I32, P, assert_same, load, normal, sbuf, store
 
 import nki
 import nki.isa as nisa
@@ -46,7 +46,7 @@ def test_copies_gather_columns(engine, dtype, mode):
     a = (normal(401, (P, 5, 12)) * 50 + 100).astype(dtype)
     index = indices(402, P, 3, 60)
     expected = np.take_along_axis(a.reshape(P, 60), snake(index, 37), axis=1)
-    same(nki.simulate(kernel, mode=mode)(a, index), expected)
+    assert_same(nki.simulate(kernel, mode=mode)(a, index), expected)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -69,7 +69,7 @@ def test_results_are_scattered_and_sources_gathered(dtype, mode):
     rows = np.arange(32)[:, None]
     values = a[:, 10:][rows, snake(here, 32)] - b
     expected[rows, 2 + snake(there, 32)] = values
-    same(nki.simulate(kernel, mode=mode)(a, b, there, here), expected)
+    assert_same(nki.simulate(kernel, mode=mode)(a, b, there, here), expected)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -111,10 +111,10 @@ def test_every_operation_that_takes_indices(mode):
     *results, spread = nki.simulate(kernel, mode=mode)(a, index, gathered, mask)
     half = len(results) // 2
     for picked, plain in zip(results[:half], results[half:]):
-        same(picked, plain)
+        assert_same(picked, plain)
     expected = np.full((32, 40), 7, np.float32)
     np.put_along_axis(expected, columns, np.where(mask, gathered, np.float32(7)), axis=1)
-    same(spread, expected)
+    assert_same(spread, expected)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -140,7 +140,7 @@ def test_matmul_operands_in_groups_of_32(mode):
     right = np.take_along_axis(b, snake(columns, 40, 32), axis=1).astype(np.float32)
     expected = np.zeros((64, 80), np.float32)
     expected[:, snake(places, 40, 32)[0]] = left.T @ right
-    same(nki.simulate(kernel, mode=mode)(a, b, rows, columns, places), expected)
+    assert_same(nki.simulate(kernel, mode=mode)(a, b, rows, columns, places), expected)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -178,7 +178,7 @@ def test_mx_tiles_and_scales_have_the_same_indices(mode):
     ]
     both = [np.concatenate([index, index]) for index in (rows, columns)]
     indirect, direct = nki.simulate(kernel, mode=mode)(a, b, *gathered, *both)
-    same(indirect, direct)
+    assert_same(indirect, direct)
     assert np.unique(direct).size > 100
 
     def unlike(a, b, picked_a, picked_b, rows, columns):
@@ -211,7 +211,7 @@ def test_indices_change_in_a_loop(mode):
     for i in range(3):
         expected[:, index[:, i]] += a
     count = np.array([[3]], np.int32)
-    same(nki.simulate(kernel, mode=mode)(a, index, count), expected)
+    assert_same(nki.simulate(kernel, mode=mode)(a, index, count), expected)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -232,7 +232,7 @@ def test_only_what_is_picked_must_be_there(mode):
     run = nki.simulate(kernel, mode=mode)
     expected = np.empty((16, 16), np.float32)
     expected[:, placed[:, 0]] = a[:, picked[:, 0]]
-    same(run(a, picked, placed), expected)
+    assert_same(run(a, picked, placed), expected)
     elsewhere = placed.copy()
     elsewhere[5] = 17
     with pytest.raises(nki.NeuronError, match="16 of its 256 elements") as error:

@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operation_checks import BF16, F32, close, covers, load, normal, run, same, sbuf, store
+from operation_checks import (
+    BF16,
+    F32,
+    assert_close,
+    assert_same,
+    covers,
+    load,
+    normal,
+    run,
+    sbuf,
+    store,
+)
 
 import nki
 import nki.isa as nisa
@@ -95,7 +106,7 @@ def test_quantization(partitions, columns, dtype, name):
     a[8:16, :4] = np.finfo(np.float16).smallest_subnormal if dtype == F16 else 1e-39
     words, scale = run("quantize_mx", kernel, a)
     codes, elements = quantized(a, name)
-    same(scale, spread(codes, partitions))
+    assert_same(scale, spread(codes, partitions))
     np.testing.assert_array_equal(lanes_of(words, name), elements)
 
 
@@ -126,7 +137,7 @@ def test_groups_with_infinity_or_nan_have_the_scale_nan():
     a[9, 1], a[30, 7] = np.inf, np.nan
     expected = np.full((4, 2), 127 - 14, np.uint8)
     expected[1, 0] = expected[3, 1] = 255
-    same(nki.simulate(kernel)(a), expected)
+    assert_same(nki.simulate(kernel)(a), expected)
 
 
 @covers("nc_matmul_mx")
@@ -160,7 +171,7 @@ def test_multiplication(left, right, k, m, n):
     x, y = exact
     found = run("nc_matmul_mx", kernel, *words, *scales)
     scale = np.einsum("kmq,knq->mn", abs(x), abs(y))
-    close(found, np.einsum("kmq,knq->mn", x, y), 4 * k, scale)
+    assert_close(found, np.einsum("kmq,knq->mn", x, y), 4 * k, scale)
 
 
 @pytest.mark.parametrize("field", [False, True])
@@ -225,10 +236,10 @@ def test_scales_of_four_tensors_in_one_tile():
     for i, codes in enumerate((x_codes, y_codes, x_codes, y_codes)):
         rows = [g // 4 * 32 + g % 4 + 4 * i for g in range(16)]
         expected[rows, : codes.shape[1]] = codes
-    same(tile, expected)
+    assert_same(tile, expected)
     x, y = (v * factors(c).repeat(8, 0)[..., None] for v, c in ((x, x_codes), (y, y_codes)))
     scale = np.einsum("kmq,knq->mn", abs(x), abs(y))
-    close(found, np.einsum("kmq,knq->mn", x, y), 512, scale)
+    assert_close(found, np.einsum("kmq,knq->mn", x, y), 512, scale)
 
 
 @covers("nc_matmul_mx")
@@ -259,10 +270,10 @@ def test_accumulation_and_wide_results(dtype):
     total = np.zeros_like(once)
     for _ in range(3):
         total = (total + once).astype(dtype).astype(np.float32)
-    same(run("nc_matmul_mx", kernel, a, b), total.astype(dtype))
+    assert_same(run("nc_matmul_mx", kernel, a, b), total.astype(dtype))
 
 
-def refused(code, text, **changes):
+def assert_refused(code, text, **changes):
     """The kernel with one thing changed is refused while it is traced."""
     data = changes.get("data", (32, 2))
     scale = changes.get("scale", (4, 2))
@@ -309,7 +320,7 @@ def refused(code, text, **changes):
     ],
 )
 def test_refusals(code, text, changes):
-    refused(code, text, **changes)
+    assert_refused(code, text, **changes)
 
 
 def test_only_rows_that_hold_scales_are_looked_at():
@@ -326,7 +337,7 @@ def test_only_rows_that_hold_scales_are_looked_at():
         return store(scale) if whole else store(result)
 
     a = np.ones((64, 8), F16)
-    same(nki.simulate(kernel)(a, False), np.full((2, 2), 256, np.float32))
+    assert_same(nki.simulate(kernel)(a, False), np.full((2, 2), 256, np.float32))
     with pytest.raises(nki.NeuronError, match="uninitialised"):
         nki.simulate(kernel)(a, True)
 
@@ -401,7 +412,7 @@ def test_modes_of_the_array_take_turns(mode):
     for backend in ("native", "numpy"):
         found = nki.simulate(kernel, mode=mode, backend=backend)(a, pairs, identity, b)
         for actual, wanted in zip(found, expected):
-            same(actual, wanted)
+            assert_same(actual, wanted)
 
 
 @pytest.mark.parametrize("mode", ["device", "reference", "eager"])
@@ -439,7 +450,7 @@ def test_uninitialised_elements_times_zero(mode, moving, rows, factor):
         return
     with pytest.warns(UninitialisedZeroWarning, match=f"{(64 - rows) * 8} .*times zero"):
         found = nki.simulate(kernel, mode=mode)(a, b, codes)
-    same(found, np.full((8, 8), rows, np.float32))
+    assert_same(found, np.full((8, 8), rows, np.float32))
 
 
 @pytest.mark.parametrize("mode", ["device", "reference", "eager"])
@@ -470,4 +481,4 @@ def test_groups_of_uninitialised_data_times_zero(mode, rows):
         return
     with pytest.warns(UninitialisedZeroWarning, match="takes 16 uninitialised"):
         found = nki.simulate(kernel, mode=mode)(a, b, codes)
-    same(found, np.full((2, 2), 2 * 4 * 56, np.float32))
+    assert_same(found, np.full((2, 2), 2 * 4 * 56, np.float32))

@@ -52,7 +52,7 @@ def test_scale_bias_and_dtypes(dtype: str) -> None:
                 assert_equal("Activate", *values, engine=Engine.scalar)
 
 
-def accumulated(row: str, engine: Engine, *values: Any) -> None:
+def assert_accumulates(row: str, engine: Engine, *values: Any) -> None:
     """Compare the tile and the registers after an instruction that accumulates."""
     states = [State(engine), State(engine)]
     for state in states:
@@ -81,10 +81,10 @@ def test_accumulate_registers(width: int, command: ReduceCommand) -> None:
         for name in ("copy", "exp", "square"):
             for operand in (data, calm):
                 values = (dst, operand, ACTIVATIONS[name], None, 0.5, command)
-                accumulated("Activate", Engine.scalar, *values)
+                assert_accumulates("Activate", Engine.scalar, *values)
         for op, reduce_op in (("multiply", "add"), ("maximum", "minimum"), ("subtract", "maximum")):
             values = (dst, calm, ALU[op], 0.7, ALU[reduce_op], command, None)
-            accumulated("TensorScalarReduce", Engine.vector, *values)
+            assert_accumulates("TensorScalarReduce", Engine.vector, *values)
 
 
 @pytest.mark.parametrize("initial", (0.25, None))
@@ -94,7 +94,7 @@ def test_exponential(initial: float | None) -> None:
     commands = (*REDUCING, IDLE) if initial is None else (ReduceCommand.load_reduce,)
     for command in commands:
         for maximum in (tile(rng, "float32", 9, 1), 1.5):
-            accumulated("Exponential", Engine.vector, dst, data, maximum, command, initial)
+            assert_accumulates("Exponential", Engine.vector, dst, data, maximum, command, initial)
 
 
 def test_tiles_that_are_no_rows_accumulate_the_same() -> None:
@@ -106,10 +106,10 @@ def test_tiles_that_are_no_rows_accumulate_the_same() -> None:
                 given = view, ACTIVATIONS["exp"], bias, 1.0, REDUCING[0]
                 values = (empty(dtype, *view.shape), *given)
                 assert is_native("Activate", Engine.scalar, values)
-                accumulated("Activate", Engine.scalar, *values)
+                assert_accumulates("Activate", Engine.scalar, *values)
         start = tile(rng, "float32", 6, 1)
         chain = ALU["multiply"], 0.5, ALU["add"], ReduceCommand.load_reduce, start
-        accumulated("TensorScalarReduce", Engine.vector, view, view, *chain)
+        assert_accumulates("TensorScalarReduce", Engine.vector, view, view, *chain)
 
 
 def correctly_rounded(name: str, values: Array) -> Array:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(library() is None, reason="there is no LLVM")
 KERNELS = (Image("float32", Form.wide), Image("uint8", Form.wide))
 
 
-def loads(functions: Library) -> None:
+def assert_loaded(functions: Library) -> None:
     """Check that the kernels of a library make images."""
     for kernel in KERNELS:
         source = np.arange(6).reshape(2, 3).astype(kernel.dtype)
@@ -41,8 +41,8 @@ def loads(functions: Library) -> None:
 
 def assert_reported_once(cache: Cache, match: str) -> None:
     with pytest.warns(RuntimeWarning, match=match) as caught:
-        loads(Library(cache))
-        loads(Library(cache))
+        assert_loaded(Library(cache))
+        assert_loaded(Library(cache))
     assert len(caught) == 1
 
 
@@ -61,11 +61,11 @@ def test_a_full_disk(step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert list((tmp_path / "key").iterdir()) == []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        loads(Library(Cache("key", tmp_path)))
+        assert_loaded(Library(Cache("key", tmp_path)))
 
 
 def test_folders_where_files_should_be(tmp_path: Path) -> None:
-    loads(Library(Cache("key", tmp_path)))
+    assert_loaded(Library(Cache("key", tmp_path)))
     for path in (tmp_path / "key").iterdir():
         path.unlink()
         path.mkdir()
@@ -89,7 +89,7 @@ def test_code_of_another_version_is_compiled_again(tmp_path: Path) -> None:
     (older / "kernel").write_bytes(b"of another version")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        loads(Library(Cache("newer", tmp_path)))
+        assert_loaded(Library(Cache("newer", tmp_path)))
     assert (older / "kernel").read_bytes() == b"of another version"
     assert len(list((tmp_path / "newer").iterdir())) == len(KERNELS)
 
@@ -124,9 +124,9 @@ def test_a_folder_that_is_removed_while_it_is_used(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(2):
-            loads(Library(cache))
+            assert_loaded(Library(cache))
             shutil.rmtree(cache.folder)
-        loads(Library(cache))
+        assert_loaded(Library(cache))
 
 
 def test_damage_of_every_kind_is_seen(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 from native_equality import CONVERTED, is_native, patterns
-from test_native_matmul import multiplied
-from test_native_rows import ELSEWHERE, GENERATORS, same_after
+from test_native_matmul import assert_product
+from test_native_rows import ELSEWHERE, GENERATORS, assert_same_after
 from tiles import tile
 
 from isa.alu import ACTIVATIONS, ALU, AluOperator
@@ -87,7 +87,7 @@ def compare(row: str, engine: Engine, values: Values) -> bool:
     runs = alone or all(engine in op.engines | op.tensor_scalar_engines for op in operators)
     assert native or not runs or not dtypes(values) <= COMPUTED, (row, values)
     if native:
-        same_after(row, engine, values)
+        assert_same_after(row, engine, values)
     return native
 
 
@@ -131,7 +131,7 @@ def test_every_operator(row: str, engine: Engine, pytestconfig: pytest.Config) -
                 values = (*values[:position], operator, *values[position + 1 :])
                 if is_native(row, engine, values):
                     compared.add(operator.name)
-                    same_after(row, engine, values)
+                    assert_same_after(row, engine, values)
     assert len(compared) > 2 or not every
 
 
@@ -166,7 +166,7 @@ def test_products_of_every_pair_of_dtypes(pytestconfig: pytest.Config) -> None:
             depth, rows, columns = (int(size) for size in rng.integers(1, (129, 129, 300)))
             stationary, moving = make(rng, left, depth, rows), make(rng, right, depth, columns)
             result = str(rng.choice(("float32", "bfloat16", left, right)))
-            multiplied(stationary, make(rng, result, rows, columns), moving, accumulate)
+            assert_product(stationary, make(rng, result, rows, columns), moving, accumulate)
 
 
 def outputs_of(level: Level, folder: Path, *modules: str) -> str:

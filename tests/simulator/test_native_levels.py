@@ -52,7 +52,9 @@ def level(
         yield chosen
 
 
-def agrees(row: str, *values: Any, engine: Engine = Engine.vector, state: Any = None) -> None:
+def assert_as_numpy(
+    row: str, *values: Any, engine: Engine = Engine.vector, state: Any = None
+) -> None:
     assert is_native(row, engine, values)
     with quiet():
         assert_equal(row, *values, engine=engine, state=state)
@@ -61,8 +63,8 @@ def agrees(row: str, *values: Any, engine: Engine = Engine.vector, state: Any = 
 @pytest.mark.parametrize("dtype", ("bfloat16", "float16", "float8_e4m3", "int8", "uint32", "bool"))
 def test_conversions(level: Level, dtype: str) -> None:
     rng = np.random.default_rng(0)
-    agrees("TensorCopy", empty(dtype, 7, 61), patterns(rng, "float32", 7, 61))
-    agrees("TensorCopy", empty("float32", 7, 61), patterns(rng, dtype, 7, 61))
+    assert_as_numpy("TensorCopy", empty(dtype, 7, 61), patterns(rng, "float32", 7, 61))
+    assert_as_numpy("TensorCopy", empty("float32", 7, 61), patterns(rng, dtype, 7, 61))
 
 
 @pytest.mark.parametrize("dtype", ("float32", "bfloat16", "float8_e5m2", "float16"))
@@ -76,7 +78,7 @@ def test_products(level: Level, dtype: str) -> None:
             fixed(LoadStationary, Engine.tensor, state, (a, 0, 0), native=True)()
             assert type(state.stationary.get((0, 0))) is matmul.HeldTile
             dst = tile(rng, output, rows, columns)
-            agrees("MultiplyMoving", dst, b, True, 0, 0, engine=Engine.tensor, state=state)
+            assert_as_numpy("MultiplyMoving", dst, b, True, 0, 0, engine=Engine.tensor, state=state)
 
 
 @pytest.mark.parametrize("name", ("add", "maximum", "greater_equal", "right_shift", "power"))
@@ -84,7 +86,7 @@ def test_elementwise(level: Level, name: str) -> None:
     rng = np.random.default_rng(2)
     dtype = "float32" if ALU[name].arithmetic else "uint32"
     operands = [patterns(rng, dtype, 5, 37) for _ in range(2)]
-    agrees("TensorTensor", empty(dtype, 5, 37), *operands, ALU[name])
+    assert_as_numpy("TensorTensor", empty(dtype, 5, 37), *operands, ALU[name])
 
 
 def test_transpositions_by_a_streamed_matrix(level: Level) -> None:
@@ -96,7 +98,7 @@ def test_transpositions_by_a_streamed_matrix(level: Level) -> None:
     for order in (np.arange(45), np.roll(np.arange(45), 1), np.arange(45)):
         moving[...] = np.eye(45)[:, order]
         values = (empty("bfloat16", 20, 45), moving, False, 0, 0)
-        agrees("TransposeMoving", *values, engine=Engine.tensor, state=state)
+        assert_as_numpy("TransposeMoving", *values, engine=Engine.tensor, state=state)
         np.testing.assert_array_equal(bits(values[0]), bits(source).T[:, order])
 
 
@@ -105,7 +107,7 @@ def test_integer_powers(level: Level, dtype: str) -> None:
     operands = [patterns(np.random.default_rng(5), dtype, 5, 37) for _ in range(2)]
     operands[0][:, ::5] |= -1 if dtype == "int32" else 1
     values = (empty(dtype, 5, 37), *operands, ALU["power"])
-    agrees("TensorTensor", *values, engine=Engine.gpsimd)
+    assert_as_numpy("TensorTensor", *values, engine=Engine.gpsimd)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_activations(level: Level, name: str) -> None:
         ("float32", patterns(rng, "float32", 5, 37)),
     ):
         values = (empty(dtype, 5, 37), data, op, None, 1.0, ReduceCommand.idle)
-        agrees("Activate", *values, engine=Engine.scalar)
+        assert_as_numpy("Activate", *values, engine=Engine.scalar)
 
 
 @pytest.mark.parametrize("name", ("add", "maximum", "bitwise_xor"))
@@ -133,7 +135,7 @@ def test_reductions(level: Level, name: str) -> None:
     dtype = "bfloat16" if ALU[name].arithmetic else "uint16"
     for make in (tile, patterns):
         values = (empty(dtype, 5, 1), make(rng, dtype, 5, 75), ALU[name], 1, False)
-        agrees("TensorReduce", *values)
+        assert_as_numpy("TensorReduce", *values)
 
 
 @pytest.mark.parametrize("row", VECTOR_ROWS)
@@ -141,14 +143,14 @@ def test_rows_along_partitions(level: Level, row: str) -> None:
     engine, generate = VECTOR_ROWS[row]
     values = list(generate(np.random.default_rng(3), "bfloat16", "float32"))
     for some in values[:: max(len(values) // 2, 1)]:
-        agrees(row, *some, engine=engine)
+        assert_as_numpy(row, *some, engine=engine)
 
 
 def test_transposes(level: Level) -> None:
     rng = np.random.default_rng(4)
     for dtype in ("float32", "bfloat16", "uint8"):
         source = patterns(rng, dtype, 3, 18, 33)
-        agrees("TensorCopy", empty(dtype, 3, 33, 18), source.transpose(0, 2, 1))
+        assert_as_numpy("TensorCopy", empty(dtype, 3, 33, 18), source.transpose(0, 2, 1))
 
 
 def test_levels_of_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

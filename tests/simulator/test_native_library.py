@@ -24,7 +24,7 @@ from simulator.native.rows.copy import CopyRows
 KERNEL = CopyRows(4, 2)
 
 
-def copies(library: Library) -> None:
+def assert_copies(library: Library) -> None:
     """Check that the library's function copies rows."""
     source = np.arange(6, dtype=np.float32).reshape(2, 3)
     target = np.zeros_like(source)
@@ -38,7 +38,7 @@ def objects(folder: Path) -> dict[str, bytes]:
 
 
 def test_objects_are_kept_and_found_again(tmp_path: Path) -> None:
-    copies(Library(Cache("key", tmp_path)))
+    assert_copies(Library(Cache("key", tmp_path)))
     first = objects(tmp_path)
     assert len(first) == 1
 
@@ -46,30 +46,30 @@ def test_objects_are_kept_and_found_again(tmp_path: Path) -> None:
         def write(self, name: str, code: bytes) -> None:
             raise AssertionError("compiled again")
 
-    copies(Library(OnlyReads("key", tmp_path)))
+    assert_copies(Library(OnlyReads("key", tmp_path)))
     assert objects(tmp_path) == first
 
 
 def test_compiling_is_deterministic(tmp_path: Path) -> None:
-    copies(Library(Cache("a", tmp_path / "a")))
-    copies(Library(Cache("a", tmp_path / "b")))
+    assert_copies(Library(Cache("a", tmp_path / "a")))
+    assert_copies(Library(Cache("a", tmp_path / "b")))
     assert objects(tmp_path / "a") == objects(tmp_path / "b")
 
 
 @pytest.mark.parametrize("damage", (b"", b"short", None))
 def test_a_damaged_object_is_replaced(tmp_path: Path, damage: bytes | None) -> None:
-    copies(Library(Cache("key", tmp_path)))
+    assert_copies(Library(Cache("key", tmp_path)))
     intact = objects(tmp_path)
     (path,) = (tmp_path / "key").iterdir()
     contents = path.read_bytes()
     path.write_bytes(contents[:-1] + b"?" if damage is None else damage)
     cache = Cache("key", tmp_path)
     with pytest.warns(RuntimeWarning, match="damaged"):
-        copies(Library(cache))
+        assert_copies(Library(cache))
     assert objects(tmp_path) == intact
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        copies(Library(cache))
+        assert_copies(Library(cache))
 
 
 def test_a_cache_that_cannot_be_written_is_reported_once(tmp_path: Path) -> None:
@@ -77,14 +77,14 @@ def test_a_cache_that_cannot_be_written_is_reported_once(tmp_path: Path) -> None
     blocked.write_bytes(b"")
     cache = Cache("key", blocked)
     with pytest.warns(RuntimeWarning) as caught:
-        copies(Library(cache))
-        copies(Library(cache))
+        assert_copies(Library(cache))
+        assert_copies(Library(cache))
     assert len(caught) == 1
 
 
 def test_another_version_has_a_folder_of_its_own(tmp_path: Path) -> None:
-    copies(Library(Cache("old", tmp_path)))
-    copies(Library(Cache("new", tmp_path)))
+    assert_copies(Library(Cache("old", tmp_path)))
+    assert_copies(Library(Cache("new", tmp_path)))
     assert sorted(os.listdir(tmp_path)) == ["new", "old"]
 
 

@@ -46,7 +46,7 @@ def loaded(stationary: Array) -> State:
     return state
 
 
-def multiplied(stationary: Array, dst: Array, moving: Array, accumulate: bool) -> None:
+def assert_product(stationary: Array, dst: Array, moving: Array, accumulate: bool) -> None:
     """Multiply on both backends and compare."""
     values = (dst, moving, accumulate, 0, 0)
     assert is_native("MultiplyMoving", Engine.tensor, values)
@@ -82,7 +82,7 @@ def test_the_order_of_additions(shape: tuple[int, int, int]) -> None:
     rng = np.random.default_rng(1)
     a, b = tile(rng, "bfloat16", depth, rows), tile(rng, "bfloat16", depth, columns)
     dst = empty("float32", rows, columns)
-    multiplied(a, dst, b, False)
+    assert_product(a, dst, b, False)
     assert np.array_equal(dst, in_short_chains(a, b))
 
 
@@ -92,7 +92,7 @@ def test_shapes(shape: tuple[int, int, int], accumulate: bool) -> None:
     depth, rows, columns = shape
     rng = np.random.default_rng(2)
     a, b = tile(rng, "float32", depth, rows), tile(rng, "float32", depth, columns)
-    multiplied(a, tile(rng, "float32", rows, columns), b, accumulate)
+    assert_product(a, tile(rng, "float32", rows, columns), b, accumulate)
 
 
 @pytest.mark.parametrize("accumulate", (False, True))
@@ -102,14 +102,16 @@ def test_dtypes(dtype: str, accumulate: bool) -> None:
     a, b = tile(rng, dtype, 40, 24), tile(rng, "bfloat16", 40, 70)
     for left, right in ((a, b), (b, a)):
         for result in ("float32", "bfloat16"):
-            multiplied(left, tile(rng, result, left.shape[1], right.shape[1]), right, accumulate)
+            assert_product(
+                left, tile(rng, result, left.shape[1], right.shape[1]), right, accumulate
+            )
 
 
 def test_special_values() -> None:
     rng = np.random.default_rng(4)
     a, b = patterns(rng, "float32", 12, 20), patterns(rng, "float32", 12, 70)
     for accumulate in (False, True):
-        multiplied(a, patterns(rng, "float32", 20, 70), b, accumulate)
+        assert_product(a, patterns(rng, "float32", 20, 70), b, accumulate)
 
 
 @pytest.mark.parametrize("accumulate", (False, True))
@@ -119,10 +121,10 @@ def test_layouts(accumulate: bool) -> None:
     deep = tile(rng, "bfloat16", 16, 4, 6, 5)
     for moving in (deep, deep[:, ::-1], deep.transpose(0, 3, 1, 2), deep[:, :, :, :1]):
         free = moving.size // 16
-        multiplied(a, tile(rng, "float32", 24, free), moving, accumulate)
-        multiplied(a, tile(rng, "float32", 24, 2, free // 2), moving, accumulate)
+        assert_product(a, tile(rng, "float32", 24, free), moving, accumulate)
+        assert_product(a, tile(rng, "float32", 24, 2, free // 2), moving, accumulate)
         turned = tile(rng, "float32", 24, free // 2, 2).transpose(0, 2, 1)
-        multiplied(a, turned, moving, accumulate)
+        assert_product(a, turned, moving, accumulate)
 
 
 BLOCKS = (
@@ -143,7 +145,7 @@ def test_the_size_of_a_block_changes_no_result(
     rng = np.random.default_rng(6)
     for make in (tile, patterns):
         a, b = make(rng, dtype, 30, 21), make(rng, dtype, 30, 75)
-        multiplied(a, tile(rng, "float32", 21, 75), b, True)
+        assert_product(a, tile(rng, "float32", 21, 75), b, True)
 
 
 @pytest.mark.parametrize("accumulate", (False, True))

@@ -309,7 +309,7 @@ def test_every_dtype(row: str) -> None:
         # Operands that are all of bfloat16 have code of their own.
         for result in dict.fromkeys((target, source if source == "bfloat16" else target)):
             for values in generate(rng, source, result):
-                same_after(row, engine, values)
+                assert_same_after(row, engine, values)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
@@ -317,10 +317,10 @@ def test_rows_that_a_kernel_has_no_room_for(dtype: str) -> None:
     """Longer ones are widened, or laid together, first."""
     rng = np.random.default_rng(3)
     data = patterns(rng, dtype, 3, 2, 8196)[:, :, ::-1]
-    same_after("BnAggregate", Engine.vector, (empty("float32", 3, 2), data))
+    assert_same_after("BnAggregate", Engine.vector, (empty("float32", 3, 2), data))
 
 
-def same_after(row: str, engine: Engine, values: Values) -> None:
+def assert_same_after(row: str, engine: Engine, values: Values) -> None:
     """Both backends leave the same bytes and the same accumulate registers, in parts as well."""
     if row not in ("ActReadAccumulator", "VectorReadAccumulator"):
         assert is_native(row, engine, values)

@@ -17,13 +17,13 @@ from operation_checks import (
     I32,
     P,
     as_f32,
-    close,
+    assert_close,
+    assert_same,
     covers,
     integers,
     load,
     normal,
     run,
-    same,
     sbuf,
     store,
 )
@@ -52,7 +52,7 @@ def test_dma_copies_and_casts(source, target):
         return out
 
     a = (normal(0, (100, 36)) * 50 + 100).astype(source)
-    same(run("dma_copy", kernel, a), a.astype(target))
+    assert_same(run("dma_copy", kernel, a), a.astype(target))
 
 
 @covers("dma_copy")
@@ -69,7 +69,7 @@ def test_dma_follows_both_patterns():
     expected = out.copy()
     expected[0::2] = a[32:, 3:43:2]
     run("dma_copy", kernel, a, out)
-    same(out, expected)
+    assert_same(out, expected)
 
 
 @covers("dma_copy", "register_load")
@@ -85,7 +85,7 @@ def test_dma_from_a_dynamic_row(dtype, row):
         return store(tile)
 
     a = normal(2, (32, 12), dtype)
-    same(run("dma_copy", kernel, a, np.array([[row]], np.int32)), a[row : row + 8])
+    assert_same(run("dma_copy", kernel, a, np.array([[row]], np.int32)), a[row : row + 8])
 
 
 @covers("dma_copy")
@@ -112,11 +112,11 @@ def test_dma_gathers_and_scatters_rows(skip):
     inside = indices[:, 0] < 50
     expected = np.full((20, 12), -1, np.float32)
     expected[inside] = a[indices[inside, 0]]
-    same(run("dma_copy", gather, a, indices), expected)
+    assert_same(run("dma_copy", gather, a, indices), expected)
     out = a.copy()
     out[indices[inside, 0]] = rows[inside]
     run("dma_copy", scatter, a, rows, indices)
-    same(a, out)
+    assert_same(a, out)
 
 
 # The tensor engine
@@ -137,7 +137,7 @@ def test_matmul(dtype, k, m, n):
     a, b = normal(6, (k, m), dtype), normal(7, (k, n), dtype)
     x, y = a.astype(np.float64), b.astype(np.float64)
     # k roundings of partial sums that are no larger than the sum of absolute products.
-    close(run("nc_matmul", kernel, a, b), x.T @ y, k, np.abs(x).T @ np.abs(y))
+    assert_close(run("nc_matmul", kernel, a, b), x.T @ y, k, np.abs(x).T @ np.abs(y))
 
 
 @covers("nc_matmul")
@@ -161,7 +161,7 @@ def test_matmul_accumulates(flags):
     first = max(i for i, flag in enumerate(flags) if flag is False or i == 0)
     total = sum(x[i].T @ y[i] for i in range(first, 3))
     scale = sum(np.abs(x[i]).T @ np.abs(y[i]) for i in range(3))
-    close(run("nc_matmul", kernel, a, b), total, 96, scale)
+    assert_close(run("nc_matmul", kernel, a, b), total, 96, scale)
 
 
 @covers("nc_transpose")
@@ -177,7 +177,7 @@ def test_transpose_by_the_tensor_engine(dtype, shape):
         return store(result)
 
     a = normal(10, shape, dtype)
-    same(run("nc_transpose", kernel, a), a.T)
+    assert_same(run("nc_transpose", kernel, a), a.T)
 
 
 @covers("nc_transpose")
@@ -198,7 +198,7 @@ def test_a_transpose_without_transpose_mode_is_a_product_of_float32(dtype, monke
     with pytest.raises(nki.NeuronError, match="dst is float32, data is"):
         kernel(a)
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn1")
-    same(run("nc_transpose", kernel, a), a.T.astype(np.float32))
+    assert_same(run("nc_transpose", kernel, a), a.T.astype(np.float32))
 
 
 @covers("nc_transpose")
@@ -227,8 +227,8 @@ def test_what_is_not_finite_spreads_without_transpose_mode(dtype, target, monkey
             sums = np.einsum("km,kn->mn", a.astype(np.float64), np.eye(30))
         assert np.isnan(sums).sum() == 4 * 30 - 2
         want[np.isnan(sums)] = np.nan
-    same(run("nc_transpose", kernel, a, nisa.engine.tensor), want)
-    same(run("nc_transpose", kernel, a, nisa.engine.vector), a.T)
+    assert_same(run("nc_transpose", kernel, a, nisa.engine.tensor), want)
+    assert_same(run("nc_transpose", kernel, a, nisa.engine.vector), a.T)
 
 
 @pytest.mark.parametrize("target", ["trn1", "trn2"])
@@ -247,7 +247,7 @@ def test_what_was_never_written_spreads_without_transpose_mode(target, monkeypat
 
     a = normal(10, (10, 20))
     if target == "trn2":
-        same(nki.simulate(kernel)(a), a.T)
+        assert_same(nki.simulate(kernel)(a), a.T)
     else:
         with pytest.raises(nki.NeuronError, match="uninitialised-output"):
             nki.simulate(kernel)(a)
@@ -263,7 +263,7 @@ def test_transpose_by_the_vector_engine(dtype):
         return store(flipped)
 
     a = normal(11, (32, 32), dtype)
-    same(run("nc_transpose", kernel, a), a.T)
+    assert_same(run("nc_transpose", kernel, a), a.T)
 
 
 # Copies
@@ -280,7 +280,7 @@ def test_copies_and_casts(source, target, engine):
         return store(result)
 
     a = (normal(25, (100, 36)) * 50 + 100).astype(source)
-    same(run("tensor_copy", kernel, a), a.astype(target))
+    assert_same(run("tensor_copy", kernel, a), a.astype(target))
 
 
 @covers("tensor_copy")
@@ -295,7 +295,7 @@ def test_copies_every_bit_between_equal_dtypes():
 
     a = np.random.default_rng(26).integers(0, 2**32, (P, 64), np.uint32).view(np.float32)
     a[:, 0] = [-0.0, np.inf, -np.inf, 1e-42] * 32
-    same(run("tensor_copy", kernel, a), a)
+    assert_same(run("tensor_copy", kernel, a), a)
 
 
 @covers("tensor_copy_predicated")
@@ -315,7 +315,7 @@ def test_copies_where_a_predicate_holds(kind, reverse, dtype):
     a, b = normal(27, (P, 40), dtype), normal(28, (P, 40), dtype)
     mask = integers(29, (P, 40), 0, 3, np.uint8)
     source = b if kind == "tile" else np.full_like(b, 2.5)
-    same(
+    assert_same(
         run("tensor_copy_predicated", kernel, a, b, mask),
         np.where((mask == 0) if reverse else (mask != 0), source, a),
     )
@@ -337,7 +337,7 @@ def test_memset(dtype, value, engine):
         return store(result)
 
     expected = np.full((P, 33), value, np.float32 if dtype.kind == "V" else dtype).astype(dtype)
-    same(run("memset", kernel, np.zeros((1, 1), np.float32)), expected)
+    assert_same(run("memset", kernel, np.zeros((1, 1), np.float32)), expected)
 
 
 def affine_values(partitions, pattern, offset, multiplier):
@@ -363,7 +363,7 @@ def test_iota(pattern, offset, multiplier):
         return store(result)
 
     expected = affine_values(100, pattern, offset, multiplier).astype(np.int32)
-    same(run("iota", kernel, np.zeros((1, 1), np.float32)), expected)
+    assert_same(run("iota", kernel, np.zeros((1, 1), np.float32)), expected)
 
 
 COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
@@ -393,7 +393,7 @@ def test_affine_select(pattern, offset, multiplier, name, dtype):
     a = normal(40, (100, *counts), dtype)
     values = affine_values(100, pattern, offset, multiplier)
     kept = getattr(np, name)(values, 0)
-    same(run("affine_select", kernel, a), np.where(kept, a, np.asarray(-9.5, dtype)))
+    assert_same(run("affine_select", kernel, a), np.where(kept, a, np.asarray(-9.5, dtype)))
 
 
 # Registers and cores
@@ -420,7 +420,7 @@ def test_registers_carry_values(value):
 
     for operation in ("register_load", "register_move", "register_store"):
         out = run(operation, kernel, np.array([[value, value ^ 1]], np.int32))
-        same(out, np.array([[value, 11, value ^ 1]], np.int32))
+        assert_same(out, np.array([[value, 11, value ^ 1]], np.int32))
 
 
 @covers("core_barrier")
@@ -446,7 +446,7 @@ def test_cores_see_each_others_data_after_a_barrier(dtype):
     a = normal(41, (96, 24), dtype)
     doubled = as_f32(a) * 2
     expected = np.concatenate([doubled[48:], doubled[:48] + 1]).astype(dtype)
-    same(run("core_barrier", kernel[2], a), expected)
+    assert_same(run("core_barrier", kernel[2], a), expected)
 
 
 def test_every_public_operation_is_covered():

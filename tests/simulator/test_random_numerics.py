@@ -4,7 +4,19 @@ import itertools
 
 import numpy as np
 import pytest
-from operation_checks import BF16, F32, I32, P, covers, integers, load, run, same, sbuf, store
+from operation_checks import (
+    BF16,
+    F32,
+    I32,
+    P,
+    assert_same,
+    covers,
+    integers,
+    load,
+    run,
+    sbuf,
+    store,
+)
 
 import nki
 import nki.isa as nisa
@@ -62,8 +74,8 @@ def test_gpsimd_draws_xorwow_lane_by_lane(first):
     words = states(1, lanes, 6)
     numbers, after = run("rng", kernel, words, words)
     expected = [xorwow(row, count) for row in words]
-    same(numbers, np.array([n for n, _ in expected], np.uint32))
-    same(after, np.array([s for _, s in expected], np.uint32))
+    assert_same(numbers, np.array([n for n, _ in expected], np.uint32))
+    assert_same(after, np.array([s for _, s in expected], np.uint32))
 
 
 @covers("rng", "rand_set_state", "rand_get_state")
@@ -91,8 +103,8 @@ def test_the_vector_engine_takes_turns_on_four_states(dtype):
             drawn, final[lane, part] = xorwow(words[lane, part], len(range(s, count, 4)))
             expected[lane, s::4] = drawn
     low = expected.astype(f"u{np.dtype(dtype).itemsize}").view(dtype)
-    same(numbers, low.reshape(P, 2, count // 2))
-    same(after, final)
+    assert_same(numbers, low.reshape(P, 2, count // 2))
+    assert_same(after, final)
 
 
 @covers("rand2")
@@ -115,7 +127,7 @@ def test_uniform_numbers_between_limits(dtype):
     unit = (np.array(drawn) >> 8).astype(np.float32) / np.float32(1 << 24)
     expected = [low + unit[:, :, 0] * (high - low), np.float32(-8) + unit[:, :, 1] * np.float32(16)]
     for actual, exact in zip(run("rand2", kernel, words, low, high), expected):
-        same(actual, (np.rint(exact) if dtype is I32 else exact).astype(dtype))
+        assert_same(actual, (np.rint(exact) if dtype is I32 else exact).astype(dtype))
 
 
 @covers("dropout")
@@ -139,10 +151,10 @@ def test_dropout_keeps_or_zeroes_by_the_numbers_of_the_engine(dtype):
     first, second = (unit[:, :, i : i + 2].transpose(0, 2, 1).reshape(P, 8) for i in (0, 2))
     tile, other, none, all_ = run("dropout", kernel, words, a, rates)
     zero = a.dtype.type(0)
-    same(tile, np.where(first < 0.25, zero, a))
-    same(other, np.where(second < rates, zero, a))
-    same(none, a)
-    same(all_, np.zeros_like(a))
+    assert_same(tile, np.where(first < 0.25, zero, a))
+    assert_same(other, np.where(second < rates, zero, a))
+    assert_same(none, a)
+    assert_same(all_, np.zeros_like(a))
 
 
 def register_steps(register, steps):
@@ -198,7 +210,7 @@ def test_the_vector_engine_before_gen4_draws_from_a_shift_register(monkeypatch):
         return tuple(tiles)
 
     first, other, again = run("set_rng_seed", kernel, np.array([[7], [8], [7]], np.int32))
-    same(first, again)
+    assert_same(first, again)
     assert len(np.unique(np.concatenate([first, other]))) == 2 * P * 5
     for row in (first[0], first[77], other[127]):
         for earlier, later in itertools.pairwise(row):
@@ -222,8 +234,8 @@ def test_all_modes_draw_the_same_numbers():
     seed = np.array([[3]], np.int32)
     modes = ("device", "reference", "eager")
     results = [nki.simulate(kernel, mode=mode)(seed) for mode in modes]
-    same(results[1], results[0])
-    same(results[2], results[0])
+    assert_same(results[1], results[0])
+    assert_same(results[2], results[0])
     assert len(np.unique(results[0])) > 0.999 * results[0].size
 
 

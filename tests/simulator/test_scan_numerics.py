@@ -2,7 +2,19 @@
 
 import numpy as np
 import pytest
-from operation_checks import BF16, F32, P, as_f32, covers, load, normal, run, same, sbuf, store
+from operation_checks import (
+    BF16,
+    F32,
+    P,
+    as_f32,
+    assert_same,
+    covers,
+    load,
+    normal,
+    run,
+    sbuf,
+    store,
+)
 
 import nki
 import nki.isa as nisa
@@ -56,7 +68,9 @@ def test_scan_of_two_tiles(reverse, names, column, dtype):
         carried = one(carried, x[:, i]) if reverse[0] else one(x[:, i], carried)
         carried = two(y[:, i], carried) if reverse[1] else two(carried, y[:, i])
         expected[:, i] = carried
-    same(run("tensor_tensor_scan", kernel, a, b, initial), expected.reshape(a.shape).astype(dtype))
+    assert_same(
+        run("tensor_tensor_scan", kernel, a, b, initial), expected.reshape(a.shape).astype(dtype)
+    )
 
 
 def test_a_scan_reads_what_was_never_written():
@@ -97,7 +111,7 @@ def test_cumulative_reduction_of_a_tile_and_a_scalar(name, dtype):
     for i in range(values.shape[1]):
         expected[:, i] = carried = UFUNCS[name](values[:, i], carried)
     actual = run("tensor_scalar_cumulative", kernel, a, column)
-    same(actual, expected.reshape(a.shape).astype(dtype))
+    assert_same(actual, expected.reshape(a.shape).astype(dtype))
 
 
 @pytest.mark.parametrize("column", [False, True])
@@ -119,7 +133,7 @@ def test_a_cumulative_reduction_goes_on_over_tiles(column):
     a, start = normal(66, (P, 24)), normal(67, (P, 1))
     first = start if column else np.full((P, 1), 0.5, np.float32)
     expected = np.add.accumulate(np.hstack([first, a]), axis=1, dtype=np.float32)[:, 1:]
-    same(nki.simulate(kernel)(a, start), expected.astype(BF16))
+    assert_same(nki.simulate(kernel)(a, start), expected.astype(BF16))
 
 
 def test_cumulative_reductions_have_no_32_bit_integers():

@@ -9,13 +9,13 @@ from operation_checks import (
     I32,
     P,
     as_f32,
-    close,
+    assert_close,
+    assert_same,
     covers,
     integers,
     load,
     normal,
     run,
-    same,
     sbuf,
     store,
 )
@@ -43,14 +43,14 @@ def largest(a):
 def test_the_eight_largest(shape, dtype):
     a = normal(80, shape, dtype) if dtype != I32 else integers(80, shape, -9, 9)
     expected = np.sort(as_f32(a).reshape(shape[0], -1), axis=1)[:, ::-1][:, :8]
-    same(run("max8", largest, a), expected.astype(dtype))
+    assert_same(run("max8", largest, a), expected.astype(dtype))
 
 
 def test_the_eight_largest_wherever_they_are():
     """NaN come first, zeros before negative zeros and these before numbers next to them."""
     line = np.repeat(np.float32([np.nan, 0.0, -0.0, -1e-40, -1.0]), (2, 2, 3, 2, 9))
     a = np.random.default_rng(82).permuted(np.tile(line, (P, 1)), axis=1)
-    same(nki.simulate(largest)(a), np.tile(line[:8], (P, 1)))
+    assert_same(nki.simulate(largest)(a), np.tile(line[:8], (P, 1)))
 
 
 @pytest.mark.parametrize("shape, text", [((4, 7), "7 elements"), ((2, 3, 4, 2), "4 dimensions")])
@@ -96,7 +96,7 @@ def test_where_eight_values_are(index, dtype):
     flat = a.reshape(P, -1)
     values = values_in(flat, 83)
     expected = [successive(row, of, range(8)) for row, of in zip(flat, values)]
-    same(run("nc_find_index8", kernel, a, values), np.array(expected).astype(index))
+    assert_same(run("nc_find_index8", kernel, a, values), np.array(expected).astype(index))
 
 
 @covers("nc_match_replace8")
@@ -115,8 +115,8 @@ def test_eight_values_are_replaced(dtype):
     for row, at in zip(flat, positions):
         row[at[at != ABSENT]] = -100
     tile, result = run("nc_match_replace8", kernel, a, values)
-    same(tile, flat.reshape(a.shape))
-    same(result, positions.astype(np.uint32))
+    assert_same(tile, flat.reshape(a.shape))
+    assert_same(result, positions.astype(np.uint32))
 
 
 def test_equal_values_as_documented():
@@ -152,8 +152,10 @@ def test_statistics_of_even_and_odd_elements(shape, dtype):
         count, mean, spread = actual[:, 3 * first : 3 * first + 3].T
         assert (count == columns.shape[1]).all()
         if columns.shape[1]:
-            close(mean, columns.mean(axis=1), 4, np.abs(columns).mean(axis=1))
-            close(spread, columns.var(axis=1) * columns.shape[1], 64, (columns**2).sum(axis=1))
+            assert_close(mean, columns.mean(axis=1), 4, np.abs(columns).mean(axis=1))
+            assert_close(
+                spread, columns.var(axis=1) * columns.shape[1], 64, (columns**2).sum(axis=1)
+            )
         else:
             assert (mean == 0).all() and (spread == 0).all()
 
@@ -172,7 +174,9 @@ def test_mean_and_variance_of_several_tiles(dtype):
     a = (normal(87, (P, 813)) * 3 + 1).astype(dtype)
     x = a.astype(np.float64)
     expected = np.stack([x.mean(axis=1), x.var(axis=1)], axis=1)
-    close(run("bn_aggr", kernel, a), expected, 1 if dtype == BF16 else 64, np.full((P, 2), 16.0))
+    assert_close(
+        run("bn_aggr", kernel, a), expected, 1 if dtype == BF16 else 64, np.full((P, 2), 16.0)
+    )
     assert EPS[F32] * 64 * 16 < 2e-4
 
 

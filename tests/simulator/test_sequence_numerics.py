@@ -7,13 +7,13 @@ from operation_checks import (
     F32,
     I32,
     P,
-    close,
+    assert_close,
+    assert_same,
     covers,
     integers,
     load,
     normal,
     run,
-    same,
     sbuf,
     store,
 )
@@ -47,9 +47,9 @@ def test_reductions_over_partitions(partitions, dtype):
         (nl.average, x.mean(axis=0, keepdims=True), scale / partitions),
     ):
         actual = run("tensor_partition_reduce", over_partitions, a, op, "float32")
-        close(actual, expected, partitions, size)
+        assert_close(actual, expected, partitions, size)
     largest = run("tensor_partition_reduce", over_partitions, a, nl.maximum, a.dtype.name)
-    same(largest, a.max(axis=0, keepdims=True))
+    assert_same(largest, a.max(axis=0, keepdims=True))
 
 
 def test_bits_over_partitions():
@@ -57,7 +57,7 @@ def test_bits_over_partitions():
     for op, function in ((nl.bitwise_or, np.bitwise_or), (nl.bitwise_and, np.bitwise_and)):
         few = a[:3] if op is nl.bitwise_and else a
         actual = nki.simulate(over_partitions)(few, op, "int32")
-        same(actual, function.reduce(few, axis=0, keepdims=True))
+        assert_same(actual, function.reduce(few, axis=0, keepdims=True))
     with pytest.raises(nki.NeuronError, match="op is minimum"):
         nki.simulate(over_partitions)(a, nl.minimum, "int32")
 
@@ -87,7 +87,7 @@ def test_bounds_of_segments(seed, dtype):
 
     rng = np.random.default_rng(seed)
     ids = np.repeat(rng.integers(0, 4, 30), rng.integers(1, 6, 30)).astype(dtype)[None]
-    same(run("sequence_bounds", kernel, ids), bounds_of(ids[0])[None].astype(dtype))
+    assert_same(run("sequence_bounds", kernel, ids), bounds_of(ids[0])[None].astype(dtype))
 
 
 @covers("nonzero_with_count")
@@ -109,7 +109,7 @@ def test_positions_of_nonzero_elements(offset, padding, dtype):
     for row in range(0, P, 16):
         found = [i + offset for i in range(25) if a[row, i] != 0]
         expected[row] = found + [padding] * (25 - len(found)) + [len(found)]
-    same(run("nonzero_with_count", kernel, a), expected)
+    assert_same(run("nonzero_with_count", kernel, a), expected)
 
 
 @nki.jit

@@ -13,6 +13,7 @@ from isa.affine import identical
 from isa.dtypes import normalise
 from isa.enums import Memory
 from isa.errors import NeuronError
+from nki.ir.context import caller, current
 from nki.ir.locations import author_location, resolve
 from nki.ir.nodes import Register, Tensor
 from nki.ir.views import layout
@@ -374,7 +375,7 @@ class NkiTensor(ShapeViews, Shown, NoNumber):
         return [whole(p, n, d) if type(p) is range else p for p, (d, n) in zip(full, sizes)]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Elements take the values of a tensor, or on chip a number (`nki.ir.views.assignment`).
+        """Elements take the values of a tensor, or on chip a number (`nki.ir.assignment`).
 
         >>> import numpy as np, nki, nki.language as nl
         >>> @nki.jit
@@ -387,9 +388,8 @@ class NkiTensor(ShapeViews, Shown, NoNumber):
         >>> print(a)
         [[0. 0. 4. 4.]]
         """
-        from nki.ir.views.assignment import assign
-
-        assign(self[key], value)
+        view, context = self[key], current("an assignment to elements of a tensor")
+        context.assign(view, value, author_location() or caller())
 
     def slice(self, dim: int, start: Any, end: Any, step: int = 1) -> NkiTensor:
         """Elements start, start + step, ... below `end` of one dimension, all inside it.

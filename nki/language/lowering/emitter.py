@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from isa.affine import identical
+from isa.alu import ACTIVATIONS, ALU
 from isa.dtypes import DTYPES, normalise
 from isa.enums import Memory
 from isa.errors import NeuronError
@@ -56,12 +57,9 @@ class Emitter:
     intermediate values (`part`) are fp32 in SBUF unless another dtype is asked for.
     """
 
-    __slots__ = ("context", "function", "location", "operators")
+    __slots__ = ("context", "function", "location")
 
     def __init__(self, function: str, location: Location) -> None:
-        from nki.language.operators import OPERATORS  # which are made of lowerings
-
-        self.operators = OPERATORS  # `op` as kernels give it: calls remember what was checked
         self.function = function
         self.context = current(f"nl.{function}")
         self.location = location
@@ -150,7 +148,7 @@ class Emitter:
 
     def tensors(self, dst: NkiTensor, x: NkiTensor, op: str, y: NkiTensor) -> None:
         """dst = x <op> y."""
-        self(TensorTensor, dst=dst, data1=x, data2=y, op=self.operators[op])
+        self(TensorTensor, dst=dst, data1=x, data2=y, op=ALU[op])
 
     def scalar(
         self,
@@ -168,10 +166,10 @@ class Emitter:
             TensorScalar,
             dst=dst,
             data=data,
-            op0=self.operators[op0],
+            op0=ALU[op0],
             operand0=operand0,
             reverse0=reverse0,
-            op1=None if op1 is None else self.operators[op1],
+            op1=None if op1 is None else ALU[op1],
             operand1=operand1,
             reverse1=reverse1,
         )
@@ -184,19 +182,19 @@ class Emitter:
             ScalarTensorTensor,
             dst=dst,
             data=data,
-            op0=self.operators[op0],
+            op0=ALU[op0],
             operand0=operand0,
-            op1=self.operators[op1],
+            op1=ALU[op1],
             operand1=y,
         )
 
     def activate(self, dst: NkiTensor, op: str, data: NkiTensor, **arguments: Any) -> None:
         """dst = op(data * scale + bias) on the scalar engine."""
-        self(Activation, dst=dst, op=self.operators[op], data=data, **arguments)
+        self(Activation, dst=dst, op=ACTIVATIONS[op], data=data, **arguments)
 
     def reduce(self, dst: NkiTensor, op: str, data: NkiTensor, axis: Any, **options: Any) -> None:
         """dst = data reduced over its last dimensions `axis`."""
-        self(TensorReduce, dst=dst, op=self.operators[op], data=data, axis=axis, **options)
+        self(TensorReduce, dst=dst, op=ALU[op], data=data, axis=axis, **options)
 
     def choose(self, dst: NkiTensor, src: NkiTensor | float, predicate: NkiTensor) -> None:
         """dst = src where predicate is not zero."""
@@ -219,7 +217,7 @@ class Emitter:
         rows, free = predicate.shape[0], tuple(range(1, len(predicate.shape)))
         some, flag = self.part((rows, 1)), self.part((1, 1), "int32")
         self.reduce(some, "maximum", predicate, free)
-        self(TensorPartitionReduce, dst=flag, op=self.operators["maximum"], data=some)
+        self(TensorPartitionReduce, dst=flag, op=ALU["maximum"], data=some)
         register = self.context.new_register(f"{self.function}_any", self.location)
         self(RegisterLoad, dst=register, src=flag)
         for _ in self.context.dynamic_range(0, register, 1, self.location):

@@ -29,7 +29,8 @@ from nki.passes.order.lookahead import Lookahead, Room, Uses
 from nki.passes.order.modelled import from_outside, modelled_ns
 from nki.passes.order.precedence import Precedence
 from nki.passes.order.schedule import WINDOW, costs_of
-from nki.passes.place.allocate import Life, LiveRanges, in_order
+from nki.passes.place.allocate import in_order
+from nki.passes.place.live_ranges import Life, LiveRanges
 
 WINDOWS = (1024, 256)
 """How many operations may be overtaken at once, in the orders that are tried."""

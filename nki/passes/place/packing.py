@@ -15,7 +15,7 @@ from isa.memory import start_partitions
 
 if TYPE_CHECKING:
     from nki.ir.nodes import Tensor
-    from nki.passes.place.allocate import Life
+    from nki.passes.place.live_ranges import Life
 
 ALIGNMENT = 16
 """Bytes. SBUF needs 1 and PSUM 4 (SDK nki.language.tile_size); 16 keeps any dtype aligned."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from nki.passes.place.packing import ALIGNMENT
 
 if TYPE_CHECKING:
-    from nki.passes.place.allocate import Life
+    from nki.passes.place.live_ranges import Life
 
 Taken = list[tuple[int, int, int]]
 """(offset, end, last position) of what is placed, by offset."""

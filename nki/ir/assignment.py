@@ -8,21 +8,17 @@ from isa.errors import NeuronError
 from isa.operations.dma import DmaCopy
 from isa.operations.vector import Memset, TensorCopy
 from isa.rules.form import is_number
-from nki.ir.context import caller, current
-from nki.ir.locations import author_location
+from nki.ir.context import Context, Location
+from nki.ir.emission import emit
 from nki.ir.views.tensor import NkiTensor
 
 
-def assign(dst: NkiTensor, value: Any) -> None:
+def assign(context: Context, dst: NkiTensor, value: Any, location: Location) -> None:
     """What `nisa.tensor_copy` does on chip, `nisa.dma_copy` from and to HBM, `nisa.memset` with a
     number. The data type of `dst` decides.
 
     Raises not-supported for other values.
     """
-    from nki.ir.emission import emit
-
-    context = current("an assignment to elements of a tensor")
-    location = author_location() or caller()
     if isinstance(value, NkiTensor):
         row = TensorCopy if dst.on_chip and value.on_chip else DmaCopy
         emit(context, row, {"dst": dst, "src": value}, location)
