@@ -5,7 +5,7 @@ from test_sweep import life
 
 from isa.enums import Memory
 from nki.ir.nodes import Tensor
-from nki.passes.place.allocate import Life
+from nki.passes.place.live_ranges import Life
 from nki.passes.place.packing import largest_first, side_by_side, solve, solver_is_installed
 
 
