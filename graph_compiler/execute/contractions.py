@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graph_compiler.execute.division import Division, worth_dividing
+from graph_compiler.execute.division import DividedDimension, worth_dividing
 from graph_compiler.execute.fusion import (
     Expression,
     Lazy,
@@ -205,9 +205,9 @@ def multiply(program: Program, product: Product, target: View, rows_step: int, b
     by_columns = (B, across * size), (C, result)
     by_rows = (ROW_TABLE, 8), (C, rows_step * result)
     divisions = (
-        Division(BATCHES, len(places), ((BATCH_TABLE, 24),), 1, scratches),
-        Division(COLUMNS, columns, by_columns, LANES * vectors, scratches),
-        Division(ROWS, rows, by_rows, block_rows, scratches),
+        DividedDimension(BATCHES, len(places), ((BATCH_TABLE, 24),), 1, scratches),
+        DividedDimension(COLUMNS, columns, by_columns, LANES * vectors, scratches),
+        DividedDimension(ROWS, rows, by_rows, block_rows, scratches),
     )
     work = len(places) * rows * columns * depth // 8
     division = None
@@ -245,7 +245,9 @@ _PACKING = 16
 """Rows of A whose products take about as long as packing the strips of B for them."""
 
 
-def _best(divisions: Sequence[Division], sizes: tuple[int, int, int], threads: int) -> Division:
+def _best(
+    divisions: Sequence[DividedDimension], sizes: tuple[int, int, int], threads: int
+) -> DividedDimension:
     """By batch, columns or rows: where the longest part takes least. `sizes`: of all three."""
     batch, rows, columns = sizes
     by_batch, by_columns, by_rows = (division.longest(threads) for division in divisions)

@@ -33,7 +33,7 @@ def worth_sharing(program: Program) -> bool:
     return sum(step.work for step in program.steps if isinstance(step, Call)) >= LEAST_RUN
 
 
-class Division(NamedTuple):
+class DividedDimension(NamedTuple):
     """A dimension of so many `units` that a call can be divided along: word `length` says how many
     there are, each (word, bytes) of `steps` is a pointer and how far it moves with a unit, parts
     begin at multiples of `multiple`. `own`: pointers to scratch memory of so many bytes a part."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from graph_compiler.execute.division import Division
+from graph_compiler.execute.division import DividedDimension
 from graph_compiler.execute.lanes import COSTS, FORMS, Step, emit
 from graph_compiler.execute.registers import (
     decode,
@@ -76,13 +76,13 @@ class Loop:
         """Vectors that a reduction takes at a time."""
         return 4 if self.cost < 12 else 2
 
-    def division(self) -> tuple[int, Division] | None:
+    def division(self) -> tuple[int, DividedDimension] | None:
         """The dimension to divide it along, and how: of those that are kept the outermost with
         enough blocks, else the one with most; None where no dimension has two."""
         operands = [self.output, *self.leaves]
         word = len(operands) + (self.fold is not None)
         span = self.width * (1 if self.fold is None else self.unroll)
-        chosen: tuple[int, int, Division] | None = None
+        chosen: tuple[int, int, DividedDimension] | None = None
         for axis, count in enumerate(self.counts):
             if self.reduced and self.reduced[axis]:
                 continue
@@ -90,7 +90,9 @@ class Loop:
                 (number, strides[axis] * storage(type)[1])
                 for number, (type, strides) in enumerate(operands)
             )
-            found = Division(word, count, steps, span if axis == len(self.counts) - 1 else 1)
+            found = DividedDimension(
+                word, count, steps, span if axis == len(self.counts) - 1 else 1
+            )
             blocks = min(found.blocks, _ENOUGH)
             if blocks > 1 and (chosen is None or blocks > chosen[0]):
                 chosen = blocks, axis, found

@@ -11,7 +11,7 @@ from graph_compiler.execute.placement import padded
 from graph_compiler.execute.reductions import body_of, call, operand_of
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.expansions import STEP, Text, expanded, shape
-from graph_compiler.lower.linear import Loop
+from graph_compiler.lower.linear import RowLoop
 
 if TYPE_CHECKING:
     from graph_compiler.execute.nodes import Node
@@ -98,7 +98,7 @@ def scan(scheduler: Scheduler, node: Node) -> Any:
         return None
     text = Text(node)
     targets = [text.number(type, 0, dims) for type, dims in outputs]
-    loop = Loop(text, [*text.operands, *targets], length)
+    loop = RowLoop(text, [*text.operands, *targets], length)
     inside = loop.body
     place, *state = loop.state
     if item.attributes.get("is_reverse"):

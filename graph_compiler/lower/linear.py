@@ -227,7 +227,7 @@ def _like(text: Text, name: str, dims: Sequence[int]) -> str:
     return text.spread(flat, dims, kept)
 
 
-class Loop:
+class RowLoop:
     """A loop over the rows of matrices, whose state are a counter and arrays."""
 
     def __init__(self, text: Text, state: Sequence[str], count: int) -> None:
@@ -297,7 +297,7 @@ def triangular_solve(node: Node) -> str | None:
     if not options.left_side:  # x a = b is aT xT = bT
         a, b, lower = text.swapped(a), text.swapped(b), not lower
     count = text.dims(a)[-1]
-    loop = Loop(text, (a, b), count)
+    loop = RowLoop(text, (a, b), count)
     inside = loop.body
     number, a, x = loop.state
     row = number
@@ -333,7 +333,7 @@ def cholesky(node: Node) -> str | None:
     a = a if lower else text.swapped(a)
     dims = text.dims(a)
     count = dims[-1]
-    loop = Loop(text, (a, text.number("f32", 0, dims)), count)
+    loop = RowLoop(text, (a, text.number("f32", 0, dims)), count)
     inside = loop.body
     row, rest, factor = loop.state
     zero = inside.number("s32", 0)

@@ -7,7 +7,7 @@ from typing import Any
 
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.expansions import Text
-from graph_compiler.lower.linear import CHUNK, PART, Loop, byte_parts, chunk_sums
+from graph_compiler.lower.linear import CHUNK, PART, RowLoop, byte_parts, chunk_sums
 from graph_compiler.lower.random_bits import Halves
 
 HALF = "u32"
@@ -205,7 +205,7 @@ def leading_zeros(text: Text, a: Halves) -> Halves:
 def _rounds(text: Text, state: list[Halves], round: Callable[..., list[Halves]]) -> list[Halves]:
     """Halves that a function changes 64 times: `round(text, *state)` in the text of a loop."""
     names = [name for value in state for name in (value.low, value.high)]
-    loop = Loop(text, names, 2 * BITS)
+    loop = RowLoop(text, names, 2 * BITS)
 
     def paired(found: list[str]) -> list[Halves]:
         return [

@@ -21,7 +21,7 @@ from isa.target import TARGETS, Target
 from nki.ir.nodes import Kernel, Node, Tensor
 from nki.ir.unset_registers import maybe_unset
 from nki.passes.analysis.body import Body
-from nki.passes.analysis.channels import Channels, Context
+from nki.passes.analysis.channels import Channels, CoreFacts
 from nki.passes.analysis.dependences import Dependences
 from nki.passes.analysis.rerolled import repeated
 from nki.passes.analysis.steps import ENGINE_INDEX, ENGINES, expand
@@ -43,7 +43,7 @@ class Core(NamedTuple):
     body: Body
     owners: tuple[Engine, ...]
     order: Integers
-    context: Context
+    context: CoreFacts
     addresses: Addresses
     dependences: Dependences | None = None
     operands: OperandColumns | None = None
@@ -87,7 +87,7 @@ class Expand:
         for expanded, body in zip(parts, bodies):
             owners = [ENGINE_INDEX[owner] for owner in expanded.owners]
             channels = Channels(target.semaphores.value)
-            context = Context(owners, tracked, placement, channels)
+            context = CoreFacts(owners, tracked, placement, channels)
             addresses = Addresses(index, placement)
             order = np.arange(len(body.steps))
             cores.append(Core(body, expanded.owners, order, context, addresses))

@@ -23,7 +23,7 @@ from nki.ir.loops import Body, carried
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, While
 
 
-class Comparison:
+class TraceComparison:
     """Compares the two traces of a loop body; `merge` puts accumulate predicates into the first.
 
     `start` is what the predicate is true above: the loop's lower bound. None in a `while`, whose

@@ -20,7 +20,7 @@ from nki.ir.views.layout import dense_strides
 from nki.ir.views.tensor import NkiTensor, strided
 from nki.trace.authored import Authored
 from nki.trace.call import call_arguments, kernel_error, map_tensors, spec_of, tensors_in
-from nki.trace.comparison import Comparison
+from nki.trace.comparison import TraceComparison
 from nki.trace.shared import SharedTensors, results_of, warn_of_lost_results
 
 
@@ -47,7 +47,7 @@ class Tracer(Authored):
             return nodes
         first, second = loop.bodies
         refuse_others(nodes, self.declarations.tensors)
-        return Comparison(first, second, start).merge()
+        return TraceComparison(first, second, start).merge()
 
     def _drop(self, body: Body) -> None:
         """Names and numbers go on as if the body, the last that was traced, had not been."""

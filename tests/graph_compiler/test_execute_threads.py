@@ -23,7 +23,7 @@ from random_steps import random_graph
 import graph_compiler
 from graph_compiler import evaluate, execute, parse_text
 from graph_compiler.execute import division
-from graph_compiler.execute.division import Division
+from graph_compiler.execute.division import DividedDimension
 from graph_compiler.execute.executable import Executable, planned
 from graph_compiler.execute.steps import Place
 from graph_compiler.execute.views import Buffer
@@ -383,14 +383,14 @@ def test_a_fork_has_threads_of_its_own(tmp_path: Path) -> None:
 def test_parts_cover_the_whole_once() -> None:
     buffer = Buffer(4096)
     words = [Place(buffer, 100), Place(buffer), 77, 5]
-    found = Division(2, 77, ((0, 4),), 8, ((1, 256),)).parts(words, 4)
+    found = DividedDimension(2, 77, ((0, 4),), 8, ((1, 256),)).parts(words, 4)
     assert [part[2] for part in found] == [16, 24, 16, 21]
     starts = [(part[0].offset - 100) // 4 for part in found if isinstance(part[0], Place)]
     assert starts == [0, 16, 40, 56]
     assert [part[1] for part in found] == [Place(buffer, 256 * i) for i in range(4)]
     assert all(part[3] == 5 for part in found)
-    assert Division(2, 8, (), 8).parts(words, 4) == []
-    assert [part[2] for part in Division(2, 9, (), 8).parts(words, 4)] == [8, 1]
+    assert DividedDimension(2, 8, (), 8).parts(words, 4) == []
+    assert [part[2] for part in DividedDimension(2, 9, (), 8).parts(words, 4)] == [8, 1]
 
 
 def test_small_programs_wake_nobody() -> None:

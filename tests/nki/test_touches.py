@@ -6,7 +6,7 @@ from test_body import KERNEL
 from isa.target import TARGETS
 from nki.ir.text import parse_kernel
 from nki.passes.analysis.body import Body
-from nki.passes.analysis.channels import Channels, Context
+from nki.passes.analysis.channels import Channels, CoreFacts
 from nki.passes.analysis.steps import ENGINE_INDEX, expand
 from nki.passes.analysis.touches import Touched
 
@@ -15,7 +15,7 @@ def touched(text=KERNEL):
     expanded = expand(parse_kernel(text).bodies[0], TARGETS["trn2"])
     body = Body(expanded.level)
     owners = [ENGINE_INDEX[owner] for owner in expanded.owners]
-    return Touched(body, Context(owners, body.written, None, Channels(64)))
+    return Touched(body, CoreFacts(owners, body.written, None, Channels(64)))
 
 
 def shown(made, rows):

@@ -31,7 +31,7 @@ class Channels:
         return self._numbers[key]
 
 
-class Context:
+class CoreFacts:
     """Facts that hold for all of one core's body.
 
     `owner` maps queues, as streams, to the engines that feed them; `tracked` are the tensors that

@@ -38,7 +38,7 @@ from isa.machine.scalar import TABLE
 from isa.spec import Instruction
 from nki.ir.nodes import Loop, Op, Tensor
 from nki.passes.analysis.body import Body
-from nki.passes.analysis.channels import Context
+from nki.passes.analysis.channels import CoreFacts
 from nki.passes.analysis.footprint import Box, first_meeting, may_overlap
 from nki.passes.analysis.occupants import last_holders
 from nki.passes.analysis.steps import Step
@@ -102,7 +102,7 @@ class Dependences:
     `carried` is the engine state that passes from one operation to another.
     """
 
-    def __init__(self, body: Body, context: Context, carried: set[tuple[int, str]]) -> None:
+    def __init__(self, body: Body, context: CoreFacts, carried: set[tuple[int, str]]) -> None:
         touched = Touched(body, context)
         self.touched = touched
         count = len(body.steps)

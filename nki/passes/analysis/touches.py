@@ -10,7 +10,7 @@ import numpy as np
 from isa.columns import Flags, Integers, by_first_use, counted, distinct, joined, numbered, ordered
 from isa.machine.control import CoreBarrier, StorageBegin
 from nki.passes.analysis.body import Accesses, Body
-from nki.passes.analysis.channels import Context
+from nki.passes.analysis.channels import CoreFacts
 from nki.passes.analysis.footprint import WHOLE, Box
 from nki.passes.order.trips import at_least_once, at_most_once
 
@@ -54,7 +54,7 @@ class Touched:
     `iterates` tells which levels have several iterations, `runs` which certainly run.
     """
 
-    def __init__(self, body: Body, context: Context) -> None:
+    def __init__(self, body: Body, context: CoreFacts) -> None:
         self.body = body
         self.context = context
         self.tensors = list(body.accesses.tensors)
@@ -204,7 +204,7 @@ class Touched:
 
 
 def _boxes(
-    accesses: Accesses, wanted: Integers, context: Context, body: Body
+    accesses: Accesses, wanted: Integers, context: CoreFacts, body: Body
 ) -> tuple[list[Box], Integers, Flags]:
     """The different boxes of wanted accesses, the number of each one's box, and whether that is
     all of its tensor."""

@@ -11,7 +11,7 @@ from isa.target import Target
 from nki.ir.nodes import Op, Register, storages
 from nki.ir.rewrite import form_registers
 from nki.passes.analysis.body import Body
-from nki.passes.analysis.channels import Channels, Context
+from nki.passes.analysis.channels import Channels, CoreFacts
 from nki.passes.analysis.dependences import Dependences, carries, neighbours
 from nki.passes.analysis.steps import ENGINE_INDEX, Level, Step
 
@@ -30,7 +30,7 @@ class Precedence:
     ) -> None:
         self.body = body_of(operations, target, variables)
         units = [self.body.operation(number) for number in range(len(operations))]
-        context = Context([], self.body.written, None, Channels(0))
+        context = CoreFacts([], self.body.written, None, Channels(0))
         carried = set().union(*map(carries, units))
         before, after = Dependences(self.body, context, carried).of_operations()
         others = [*_registers_kept(operations), *_addresses_kept(operations)]

@@ -23,7 +23,7 @@ import numpy as np
 from isa.columns import Integers, Lists, elements, starts_of
 from isa.columns.repetition import Repetition
 from nki.passes.analysis.body import Body, Layer
-from nki.passes.analysis.channels import Context
+from nki.passes.analysis.channels import CoreFacts
 from nki.passes.analysis.dependences import Dependences
 from nki.passes.synchronise.periods import with_left_out
 from nki.passes.synchronise.waits import Edge, Walk
@@ -79,7 +79,7 @@ def synchronise(
     body: Body,
     order: Integers,
     dependences: Dependences,
-    context: Context,
+    context: CoreFacts,
     repeated: Sequence[Repetition] = (),
 ) -> Signals:
     """The waits of steps that engines take in the order of `order`, their numbers. In `repeated`
@@ -95,7 +95,7 @@ class Core:
     """
 
     def __init__(
-        self, body: Body, order: Integers, dependences: Dependences, context: Context
+        self, body: Body, order: Integers, dependences: Dependences, context: CoreFacts
     ) -> None:
         self.body = body
         self.order = order
