@@ -16,9 +16,9 @@ from simulator.checks.engine_marks import EngineMarks
 from simulator.checks.marks import Box
 from simulator.native.codegen.library import library
 from simulator.native.codegen.structure import WordMemory
+from simulator.native.loop.meetings import MeetingTable
 from simulator.native.loop.partition_queue import QUEUE, Flush, PartitionBlocks, new_queue
 from simulator.native.loop.records import Packing
-from simulator.native.loop.rendezvous import RendezvousTable
 from simulator.native.loop.shared import Shared
 from simulator.native.loop.tensor_queue import (
     PRODUCTS,
@@ -94,7 +94,7 @@ class NativeProgram:
         self._packings: list[Packing] = []
         self._shared: list[Shared] = []
         tensors: ByIdentity[int] = ByIdentity()
-        meetings = RendezvousTable(self._memory)
+        meetings = MeetingTable(self._memory)
         self._error: BaseException | None = None
         for core, held in zip(cores, boxes):
             if not core:

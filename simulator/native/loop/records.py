@@ -33,8 +33,8 @@ from simulator.native.codegen.structure import WordMemory
 from simulator.native.codegen.text import WORD
 from simulator.native.loop.block import RecordBlock, found_region, known_region, living, whole_of
 from simulator.native.loop.draft import ANYWHERE, Drafting, Members
+from simulator.native.loop.meetings import MeetingTable, exchanged
 from simulator.native.loop.operands import OPERAND, REFERENCE
-from simulator.native.loop.rendezvous import RendezvousTable, exchanged
 from simulator.native.loop.shared import Shared
 from simulator.native.loop.template import Template
 from simulator.native.loop.walk import BEGIN, CONDITIONS, KINDS, OPERATIONS, RECORD
@@ -73,7 +73,7 @@ class Packing:
         shared: Shared,
         tensors: ByIdentity[int],
         threads: int,
-        meetings: RendezvousTable,
+        meetings: MeetingTable,
     ) -> None:
         self._preparation = preparation
         self._meetings = meetings

@@ -22,9 +22,9 @@ from isa.enums import Condition, RegisterOperation
 from simulator.checks.marks import DEAD, EMPTY
 from simulator.native.codegen.structure import Structure, StructureAt, StructureText
 from simulator.native.codegen.text import WORD, FunctionText, Value
+from simulator.native.loop.meetings import MeetingText
 from simulator.native.loop.operands import OperandText
 from simulator.native.loop.partition_queue import QueueText
-from simulator.native.loop.rendezvous import MeetingText
 from simulator.native.loop.tensor_queue import ProductsText
 from simulator.native.loop.written import WrittenText
 from simulator.native.threads.workers import run_parts

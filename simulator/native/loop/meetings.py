@@ -46,7 +46,7 @@ _PYTHON, _OVER = range(2)
 """Words of `Attendance.state`."""
 
 
-class RendezvousTable:
+class MeetingTable:
     """The meetings of a program while it is packed."""
 
     def __init__(self, memory: WordMemory) -> None:
@@ -104,7 +104,7 @@ def exchanged(
     preparation: Preparation,
     instruction: Instruction,
     values: Sequence[Any],
-    meetings: RendezvousTable,
+    meetings: MeetingTable,
 ) -> ExchangeBound | None:
     """What takes the tile of a core on its way, and what brings the other one; None where Python
     makes the exchange."""
