@@ -91,6 +91,8 @@ _OTHER_FLOATS_8 = frozenset({"f8e3m4"})
 
 
 def _types(shape: Shape) -> set[str]:
+    if shape.is_array:
+        return {shape.element_type}
     return {type for type, _ in forms(shape)}
 
 
@@ -113,8 +115,8 @@ def _without_instructions(type: str) -> bool:
 def _float8(item: Instruction, setting: Setting) -> str:
     if has_e4m3fn(setting.target) or setting.options.emulate_fp8_e4m3fn:
         return ""
-    types = set().union(*(_types(value.shape) for value in (item, *item.operands)))
-    return f"{setting.target.name} has no f8e4m3fn." if "f8e4m3fn" in types else ""
+    found = any("f8e4m3fn" in _types(value.shape) for value in (item, *item.operands))
+    return f"{setting.target.name} has no f8e4m3fn." if found else ""
 
 
 def _large_constant(item: Instruction, setting: Setting) -> str:

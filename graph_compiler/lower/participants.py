@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from graph_compiler.evaluate import MOST_RANKS
-from graph_compiler.hlo.operators import operator
+from graph_compiler.hlo.operators import OPERATORS
 from graph_compiler.hlo.operators.collectives import Collective, CollectivePermute, PartitionId
 from graph_compiler.hlo.operators.collectives.groups import stated_groups
 from graph_compiler.hlo.operators.custom.shard_map import shardings
-from graph_compiler.hlo.operators.row import subject
+from graph_compiler.hlo.operators.row import Operator, subject
 from graph_compiler.partitions import partitions_of
 from isa.errors import NeuronError
 
@@ -70,7 +71,13 @@ def is_distributed(item: Instruction) -> bool:
     """Whether several ranks take part in an instruction, or it depends on which one runs."""
     if item.opcode == _CUSTOM_CALL:
         return item.attribute("custom_call_target") in (TO_LOCAL, TO_GLOBAL)
-    return issubclass(operator(item.opcode), (Collective, CollectivePermute, PartitionId))
+    return _distributes(item.opcode)
+
+
+@cache
+def _distributes(opcode: str) -> bool:
+    row = OPERATORS.get(opcode, Operator)
+    return issubclass(row, (Collective, CollectivePermute, PartitionId))
 
 
 TO_LOCAL, TO_GLOBAL = "xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape"
