@@ -400,9 +400,9 @@ def _literal(step: Step) -> Value:
     return number % (1 << row.bits) if row.kind == "unsigned" else number
 
 
-def _of_rank(value: Value, rank: int) -> Value:
+def _of_rank(value: NkiTensor, rank: int) -> NkiTensor:
     """What was computed of numbers alone is a column of two dimensions; others may have more."""
-    if not isinstance(value, NkiTensor) or len(value.shape) == rank:
+    if len(value.shape) == rank:
         return value
     return value.reshape((*value.shape, *[1] * (rank - len(value.shape))))
 
@@ -418,7 +418,9 @@ def computed(step: Step, arguments: Sequence[Value], rows: int = PARTITIONS) -> 
         arguments = [first, *arguments[1:]]
     else:
         rank = max(len(tile.shape) for tile in tiles)
-        arguments = [_of_rank(value, rank) for value in arguments]
+        arguments = [
+            _of_rank(value, rank) if isinstance(value, NkiTensor) else value for value in arguments
+        ]
         tiles = [value for value in arguments if isinstance(value, NkiTensor)]
         sizes = tuple(max(column) for column in zip(*(tile.shape for tile in tiles)))
     if step.op in _MASKED:
@@ -451,6 +453,7 @@ def as_tile(value: Value, sizes: Sequence[int], type: str) -> NkiTensor:
 
 def _spread(value: NkiTensor, sizes: Sequence[int]) -> NkiTensor:
     """A tile whose single elements repeat along dimensions of these sizes."""
+    value = _of_rank(value, len(sizes))
     for dimension, size in enumerate(sizes):
         if dimension and value.shape[dimension] != size:
             value = value.broadcast(dimension, size)

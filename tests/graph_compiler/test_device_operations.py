@@ -255,3 +255,20 @@ def test_factors_of_positive_matrices(lower: bool) -> None:
     expected = np.linalg.cholesky(a[0].astype(np.float64))
     assert np.allclose(found[0], expected if lower else expected.T, rtol=1e-5, atol=1e-5)
     assert np.isnan(found[1]).all()
+
+
+def test_a_product_of_what_is_the_same_in_all_elements() -> None:
+    """Each factor is a number: nothing of it comes from memory, and it has fewer dimensions."""
+    text = """HloModule m
+ENTRY e {
+  v = s16[33,16,1] iota(), iota_dimension=2
+  one = s16[] constant(3)
+  ones = s16[33,16,1] broadcast(one), dimensions={}
+  w = s16[33,16,1] add(v, ones)
+  t = s16[33,1,16] transpose(w), dimensions={0,2,1}
+  ROOT r = s16[1,16,16] dot(t, w), lhs_batch_dims={1}, lhs_contracting_dims={0},
+    rhs_batch_dims={2}, rhs_contracting_dims={0}
+}"""
+    module = parse_text(text)
+    (found,) = compile(module, "trn2")()
+    np.testing.assert_array_equal(found, np.full((1, 16, 16), 33 * 9, np.int16))
