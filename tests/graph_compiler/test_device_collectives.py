@@ -201,12 +201,19 @@ def test_ranks_that_are_missing_are_named() -> None:
 
 
 @pytest.mark.skipif(not MODELS.exists(), reason=f"no model files in {MODELS}")
+@pytest.mark.parametrize("level", [1, 2])
 @pytest.mark.parametrize(("target", "cores"), FORMS)
-def test_the_model_for_several_devices_agrees_with_numpy(target: str, cores: int) -> None:
+def test_the_model_for_several_devices_agrees_with_numpy(
+    target: str, cores: int, level: int, pytestconfig: pytest.Config
+) -> None:
     """Two data-parallel halves of four tensor-parallel ranks."""
+    quick = (target, cores, level) == ("trn2", 1, 1)
+    if not quick and not pytestconfig.getoption("--all-conformance"):
+        pytest.skip("slow: --all-conformance runs it")
     model = models()["tp_mlp_shardmap_bf16"]
     inputs = inputs_of(model)
-    compiled = compile(load(model.path), target, GraphOptions(logical_cores=cores))
+    options = GraphOptions(logical_cores=cores, optimisation=level)
+    compiled = compile(load(model.path), target, options)
     for outputs in compiled.run_ranks([inputs] * 8):
         assert tp_mlp_reasons(model, inputs, outputs) == [""] * 4
 
