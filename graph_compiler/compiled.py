@@ -79,6 +79,17 @@ class Compiled:
         >>> [int(ids[0]) for ids in compile(parse_text(text), "trn2").run_ranks([[], [], []])]
         [0, 1, 2]
         """
+        return self._on_ranks(self, inputs)
+
+    def profile_ranks(
+        self, inputs: Sequence[Sequence[Any]]
+    ) -> tuple[list[list[Array]], list[Profile]]:
+        """Run and time on all ranks: the results as `run_ranks` gives them, and the profile of each
+        rank, to which the others come at the same time."""
+        found = self._on_ranks(self.profile, inputs)
+        return [outputs for outputs, _ in found], [profile for _, profile in found]
+
+    def _on_ranks(self, run: Callable[..., Any], inputs: Sequence[Sequence[Any]]) -> list[Any]:
         if len(inputs) != self.ranks:
             raise NeuronError(
                 "input-mismatch",
@@ -86,7 +97,7 @@ class Compiled:
                 hint="Give the inputs of every rank, in the order of the ranks.",
             )
         world = World(self.ranks, in_turns=True)
-        return run_world(world, [partial(self, *given) for given in inputs])
+        return run_world(world, [partial(run, *given) for given in inputs])
 
     def save(self, path: Any) -> None:
         """Write the program as a container; replaces the file as a whole or not at all."""

@@ -17,6 +17,7 @@ from test_conformance_models import tp_mlp_reasons
 from graph_compiler import compile, evaluate_ranks, load, parse_text
 from graph_compiler.options import GraphOptions
 from isa.errors import NeuronError
+from isa.target import TARGETS
 from simulator.runtime import nrtpy
 
 FOLDS = """add {
@@ -185,8 +186,11 @@ ENTRY e {
 def test_collectives_in_loops_meet_once_a_trip(cores: int) -> None:
     compiled = compile(parse_text(LOOP), "trn2", GraphOptions(logical_cores=cores))
     inputs = [[np.float32([1, 2, 3, 4])], [np.float32([1, 0, 1, 0])]]
-    for (found,) in compiled.run_ranks(inputs):
+    outputs, profiles = compiled.profile_ranks(inputs)
+    for (found,) in outputs:
         assert found.tolist() == [32, 32, 64, 64]
+    exchange = TARGETS["trn2"].collective_ns.value
+    assert profiles[0].total_ns == profiles[1].total_ns > 5 * exchange
 
 
 def test_ranks_that_are_missing_are_named() -> None:
