@@ -86,7 +86,7 @@ def cases(quick: bool) -> Iterator[tuple[str, Any, int, list[Any]]]:
     large = (2048 * size, 2048)
     yield "softmax", programs.softmax, 1, [a.astype(np.float32) for a in given(large)]
     yield "gelu_chain", programs.gelu_chain, 1, given(large, large)
-    yield "small_tiles", programs.small_tiles, 1, given(large, large)
+    yield "small_tiles", programs.small_tiles, 1, given((128, 128), (128, 128))
     yield "two cores", nki.jit(added), 2, given(large, large)
 
 

@@ -29,7 +29,7 @@ from nki.modes.storage import Storage, View
 from simulator.checks import engine_marks
 from simulator.checks.initialised import Shadow
 from simulator.checks.marks import CLEAN, EMPTY, Tracked, covers
-from simulator.checks.replicated import InStep, effect_of
+from simulator.checks.replicated import InStep, effect_of, numbered_effect
 from simulator.checks.unordered import Unordered
 from simulator.checks.unset import unset_register
 from simulator.columns import Stage, TrackedColumns, through
@@ -131,7 +131,7 @@ class Interpreter:
         if self.shadow is not None and not self._initialises(instruction, arguments):
             self._mirror(instruction)
             operands = _track(self.shadow, row, arguments, stages)
-            for position in row.reads:
+            for position in () if row.control else row.reads:  # a barrier names its tensor only
                 operand = operands[position]
                 if operand is not None:
                     operand.expose()
@@ -155,9 +155,11 @@ class Interpreter:
             call()
         else:
             assert self.in_step is not None
-            effect = effect_of(row, arguments)
             key = (row, op.location, *twin)
-            self.in_step.run(key, state.number, self.barriers, effect, call)
+            # Values of one number are the same. `unordered` refuses those of others.
+            numbered = number >= 0 and type(twin[2]) is int and twin[-1]
+            effect = numbered_effect(number) if numbered else effect_of(row, arguments)
+            self.in_step.run(key, state.number, self.barriers, effect, call, not numbered)
         if self.watch is not None:
             self.watch(state.number, op, row, arguments)
 

@@ -144,9 +144,11 @@ class InStep:
         barriers: int,
         effect: Effect,
         compute: Callable[[], Any],
+        refuses: bool = True,
     ) -> Any:
         """The result of `compute`, which runs unless another core has made this execution, with
-        this `effect` and no barrier between them. Raises race when that one wrote something else.
+        this `effect` and no barrier between them. Raises race when that one wrote something else,
+        if it `refuses` that itself.
         Scatters that differ are no twins; where they share rows a warning says so, because kernels
         send what is padding to one row (nki-library core/moe/moe_cte)."""
         for other, then in self._unpaired(key, core, barriers):
@@ -155,6 +157,8 @@ class InStep:
                 if rows is not None and others is not None:
                     if rows & others:
                         _warn(core, other, rows & others)
+                    continue
+                if not refuses:
                     continue
                 raise NeuronError(
                     "race",
@@ -273,4 +277,19 @@ def effect_of(row: type[Row], values: Sequence[Any]) -> Effect:
     return Effect(digest.digest(), rows, tuple(values[position] for position in row.writes))
 
 
-__all__ = ["Effect", "InStep", "Key", "Replicated", "effect_of", "twin_key", "twins"]
+def numbered_effect(number: int) -> Effect:
+    """The effect of an instruction that makes values of a number (`value_numbers`) and puts them
+    where neither registers nor indices decide."""
+    return Effect(number.to_bytes(8, "little"), None, ())
+
+
+__all__ = [
+    "Effect",
+    "InStep",
+    "Key",
+    "Replicated",
+    "effect_of",
+    "numbered_effect",
+    "twin_key",
+    "twins",
+]
