@@ -1,13 +1,18 @@
 """Semaphores of loops: waits for the iteration before, and what is told on the way in and out."""
 
 import re
+from itertools import count
 
 import pytest
 from test_body import KERNEL
+from test_repeat import stacked
 
+from isa.errors import NeuronError
 from nki.ir.text import parse_kernel
 from nki.passes.lower import Expand, Schedule, Synchronise, lower
 from nki.passes.place.allocate import Allocate
+from nki.passes.synchronise import synchronise
+from nki.pipeline import optimise
 from nki.verification import verify_program
 
 
@@ -45,29 +50,48 @@ def test_a_buffer_is_loaded_again_when_the_inner_loop_has_read_it():
     assert signals() == NESTED.splitlines()
 
 
-def test_the_program_is_proven_and_no_wait_is_needless(monkeypatch):
-    """The proof fails as soon as any one wait is taken away."""
-    from nki.passes.synchronise import synchronise
-
-    verify_program(lower(placed()))
+def without_one_wait(kernel):
+    """Programs of a kernel, each without one of its waits."""
     apply = synchronise.Walk.apply
-    found = []
-    for level in range(3):
-        for missing in range(3):
-            edges = []
+    for missing in count():
+        gone = []
+        before = [0]
 
-            def fewer(walk, level=level, missing=missing, edges=edges):
-                if walk.layer.number == level and missing < len(walk.edges):
-                    edges.append(walk.edges.pop(missing))
-                return apply(walk)
+        def fewer(walk, missing=missing, gone=gone, before=before):
+            at = missing - before[0]
+            before[0] += len(walk.edges)
+            if 0 <= at < len(walk.edges):
+                gone.append(walk.edges.pop(at))
+            return apply(walk)
 
-            monkeypatch.setattr(synchronise.Walk, "apply", fewer)
-            program = lower(placed())
-            if edges:
-                found.append(edges[0])
-                with pytest.raises(Exception, match=r"race|order|semaphore"):
-                    verify_program(program)
-    assert len(found) == 4
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(synchronise.Walk, "apply", fewer)
+            program = lower(kernel)
+        if not gone:
+            return
+        yield program
+
+
+KERNELS = {
+    "nested loops": placed,
+    "repeats in a loop": lambda: optimise(stacked(3, True, 4)),
+    "repeats one by one": lambda: optimise(stacked(3, False, 4)),
+}
+
+
+@pytest.mark.parametrize(("name", "waits"), [*zip(KERNELS, (4, 12, 16))])
+def test_no_wait_is_needless(name, waits):
+    """The proof fails as soon as any one is taken away, in a loop, and where a region that is
+    placed several times meets itself."""
+    kernel = KERNELS[name]()
+    verify_program(lower(kernel))
+    found = 0
+    for program in without_one_wait(kernel):
+        found += 1
+        with pytest.raises(NeuronError) as error:
+            verify_program(program)
+        assert error.value.code == "race"
+    assert found >= waits
 
 
 def test_what_only_the_loop_uses_tells_nobody_outside():
