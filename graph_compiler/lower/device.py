@@ -319,6 +319,10 @@ class Device(Program):
         held = self._held.get(buffer)
         return [] if held is None or (held.step, held.type) != (step, type) else held.tiles
 
+    def holds(self, buffer: Buffer) -> bool:
+        """Whether rows of a buffer are on chip."""
+        return buffer in self._held
+
     def turned(self, buffer: Buffer, part: Any) -> list[NkiTensor] | None:
         """What `keep_turned` was given for a part of a buffer that is held."""
         held = self._held.get(buffer)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.execute.steps import Place, item_size, place_of
+from graph_compiler.execute.steps import Place, item_size
 from graph_compiler.execute.views import Buffer
-from graph_compiler.lower.arithmetic import ACTIVATIONS, DTYPES
+from graph_compiler.lower.arithmetic import ACTIVATIONS
 from graph_compiler.lower.device import HELD, Device
 from graph_compiler.lower.elementwise import (
     Folding,
@@ -22,9 +22,7 @@ from graph_compiler.lower.elementwise import (
     wide_steps,
 )
 from graph_compiler.lower.members import (
-    LEFT,
     RIGHT,
-    TARGET,
     RowNest,
     RowProduct,
     adds_rows,
@@ -43,10 +41,9 @@ from graph_compiler.lower.nest import (
     tiled,
 )
 from graph_compiler.lower.operands import Loaded, Operand, Resident, Stored, everywhere
-from graph_compiler.lower.product import COLUMNS
-from graph_compiler.lower.sides import Run
+from graph_compiler.lower.row_products import Beside, RowProducts, Tile, Tiles
 from isa.alu import ALU
-from isa.enums import Engine, Memory
+from isa.enums import Engine
 from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:
@@ -62,28 +59,11 @@ LEFT_ON_CHIP = ROUND_TRIP / 2
 """What it is worth, in ns, that later steps may find rows on chip."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """Rows of one element of the batch: `step` rows apart from partition to partition."""
-
-    index: list[Any]
-    start: Any
-    rows: int
-    step: int
-    loaded: dict[Any, NkiTensor]
-    """What several members read of it."""
-    totals: dict[int, NkiTensor] = field(default_factory=dict)
-    """Sums along rows that members leave."""
-
-
-Tiles = dict[Buffer, Resident]
-"""What stays on chip of some rows."""
-
 Fixed = dict[tuple[int, int], Resident]
 """Operands that are the same for all rows, by member and operand."""
 
 
-class Rows:
+class Rows(RowProducts):
     """A group, ready to be emitted."""
 
     def __init__(self, device: Device, group: Group, uses: Counter[Buffer]) -> None:
@@ -151,19 +131,6 @@ class Rows:
             wanted = max(wanted, _OPERATION // widest)
         room = RESIDENT // 2 // sum(sizes.values())
         return max(1, min(wanted, room, self.count // (_ROUNDS * PARTITIONS)))
-
-    def _is_straight(self) -> bool:
-        """Whether no loop on the device goes through tiles of rows."""
-        tiles = self.count // PARTITIONS
-        return max([0, *self.batch]) <= UNROLLED and tiles <= self.unrolled
-
-    @property
-    def unrolled(self) -> int:
-        """Tiles of rows up to which no loop on the device goes through them. What several engines
-        do after one another overlaps more where the scheduler sees all of it."""
-        tiles = math.prod(self.batch) * (self.count // PARTITIONS)
-        several = any(isinstance(member, RowProduct) for member in self.group.members)
-        return _TILES if several and tiles <= _TILES else UNROLLED
 
     def _stays(self, buffer: Buffer) -> bool:
         """Whether all rows of a buffer may stay on chip for others."""
@@ -282,11 +249,41 @@ class Rows:
         if len(index) < len(self.batch):
             tiles = math.prod(self.batch) * -(-self.count // PARTITIONS)
             limit = UNROLLED if tiles > _STRAIGHT else _STRAIGHT
-            for place in numbers(builder, self.batch[len(index)], limit):
-                self._batch([*index, place], fixed)
+            last = len(index) == len(self.batch) - 1
+            several = self._elements() if last else 1
+            whole, left = divmod(self.batch[len(index)], several)
+            for place in numbers(builder, whole, limit // several):
+                if last:
+                    self._matrices([*index, place * several], several, fixed)
+                else:
+                    self._batch([*index, place], fixed)
+            if left:
+                self._matrices([*index, whole * several], left, fixed)
             return
+        self._matrices(index, 1, fixed)
+
+    def _elements(self) -> int:
+        """How many elements of a batch are loaded and stored together."""
+        products = [member for member in self.group.members if isinstance(member, RowProduct)]
+        if not products or any(map(self.device.holds, self.group.read)):
+            return 1
+        rows = -(-self.count // PARTITIONS)
+        taken = max(
+            max(rows * member.sides.depth.elements * member.sides.size, member.right_bytes())
+            for member in products
+        )
+        return max(1, min(_BATCH // taken, self.batch[-1] // _ROUNDS))
+
+    def _matrices(self, index: list[Any], several: int, fixed: Fixed) -> None:
+        """All rows of so many elements of the batch, from one on."""
+        builder = self.device.builder
         right = {
-            number: member.sides.of_columns(0, member.columns, member.start(RIGHT, index, 0))
+            number: member.sides.of_columns_of(
+                (several, member.batch[-1].strides[RIGHT] if member.batch else 0),
+                0,
+                member.columns,
+                member.start(RIGHT, index, 0),
+            )
             for number, member in enumerate(self.group.members)
             if isinstance(member, RowProduct)
         }
@@ -294,7 +291,14 @@ class Rows:
         def rows(start: Any, count: int, each: int) -> None:
             # Tiles that all of the batch reads are the same in every element of it.
             loaded = self.loaded if self._is_straight() else {}
-            self._rows(Tile(index, start, count, each, loaded), fixed, right)
+            beside = Beside(index, several) if several > 1 else None
+            for number in range(several):
+                own = [*index[:-1], index[-1] + number] if number else index
+                moving = {member: parts[number] for member, parts in right.items()}
+                tile = Tile(own, start, count, each, loaded, beside=beside, number=number)
+                self._rows(tile, fixed, moving)
+            if beside is not None:
+                self._store_beside(beside, start, count)
 
         start, left = 0, self.count
         for each in sorted({self.each >> halved for halved in range(8)} - {0}, reverse=True):
@@ -381,6 +385,13 @@ class Rows:
             step, type = group.steps[buffer], group.types[buffer]
             source = Stored(device, Place(buffer), type)
             held = self._held(buffer)
+            if tile.beside is not None and self._is_only_made(buffer):
+                made = tile.beside.made
+                if buffer not in made:
+                    shape = tile.rows, tile.beside.several * step
+                    made[buffer] = device.tile(shape, source.dtype)
+                tiles[buffer] = Resident(device, made[buffer], tile.number * step)
+                continue
             if held and buffer not in group.written:
                 room = held[first // PARTITIONS]
             else:
@@ -391,7 +402,7 @@ class Rows:
             tiles[buffer] = Resident(device, room, 0, behind, first * step)
         for number in range(1 if self.together else tile.step):
             own = {
-                buffer: one._replace(first=number * group.steps[buffer])
+                buffer: one._replace(first=one.first + number * group.steps[buffer])
                 for buffer, one in tiles.items()
             }
             self._members(replace(tile, start=tile.start + number, totals={}), own, fixed, right)
@@ -406,6 +417,24 @@ class Rows:
             loaded = buffer in self.shared and group.is_whole(buffer) and self._stays(buffer)
             if self._is_left(buffer) or loaded:
                 self.made.setdefault(buffer, []).append(tiles[buffer].tile)
+
+    def _is_only_made(self, buffer: Buffer) -> bool:
+        """Whether whole rows of a buffer are made for memory alone."""
+        group = self.group
+        own = buffer in group.written - self.inside - group.apart - group.read
+        return own and group.makes(buffer) and not self._is_left(buffer)
+
+    def _store_beside(self, beside: Beside, start: Any, rows: int) -> None:
+        """Rows of several elements of the batch, from one on."""
+        first, stride = start, self.count
+        for place, count in zip(reversed(beside.index), reversed(self.batch)):
+            first, stride = first + place * stride, stride * count
+        for buffer, made in beside.made.items():
+            step = self.group.steps[buffer]
+            source = Stored(self.device, Place(buffer), self.group.types[buffer])
+            pattern = [(step, rows), (self.count * step, beside.several), (1, step)]
+            value = made.reshape((rows, beside.several, step))
+            self.device.copy(source.elements(pattern, first * step), value)
 
     def _load(
         self, buffer: Buffer, source: Stored, room: NkiTensor, tile: Tile, first: Any
@@ -514,170 +543,10 @@ class Rows:
         repeats = any(not axis.strides[operand] for axis in member.batch)
         return high - low < _FIXED and (others > 1 or repeats)
 
-    # Products
-
-    def _product(
-        self,
-        number: int,
-        member: RowProduct,
-        tile: Tile,
-        tiles: Tiles,
-        right: list[NkiTensor],
-    ) -> None:
-        """A product for one tile of rows."""
-        _, left, _ = member.uses
-        sides = member.sides
-        if left.buffer in self.group.written:
-            stationary = sides.turned_rows(tiles[left.buffer].tile, left.low)
-        else:
-            run = Run(0, tile.rows, 0, member.rows.strides[LEFT])
-            stationary = sides.of_rows([run], member.start(LEFT, tile.index, tile.start))
-        most = COLUMNS if member.across == 1 else PARTITIONS
-        for begin in range(0, member.columns, most):
-            size = min(most, member.columns - begin)
-            moving = [part[:, begin : begin + size] for part in right]
-            if member.across == 1:
-                total = self._multiplied(stationary, moving)
-                self._keep_rows(number, member, tile, tiles, total, begin)
-            else:
-                total = self._multiplied(moving, stationary)
-                self._keep_columns(number, member, tile, total, begin)
-
-    def _multiplied(self, stationary: list[NkiTensor], moving: list[NkiTensor]) -> NkiTensor:
-        """The sum of the products of tiles, in PSUM."""
-        device = self.device
-        shape = stationary[0].shape[1], moving[0].shape[1]
-        total = device.tile(shape, "float32", Memory.psum)
-        for a, b in zip(stationary, moving):
-            device.builder.emit("nc_matmul", dst=total, stationary=a, moving=b)
-        return total
-
-    def _keep_rows(
-        self,
-        number: int,
-        member: RowProduct,
-        tile: Tile,
-        tiles: Tiles,
-        total: NkiTensor,
-        column: int,
-    ) -> None:
-        """A block [rows, columns] of a product's result."""
-        device = self.device
-        target, _, _ = member.uses
-        rows, size = total.shape
-        if target.by_row:
-            pattern = [(target.step, rows), (1, size)]
-            tiles[target.buffer].keep(total, pattern, target.low + column)
-            return
-        source = Stored(device, place_of(member.contraction.target), target.type)
-        if self._lie_beside(member):
-            self._keep_beside(number, member, tile, source, total, column)
-            return
-        done = device.tile((rows, size), source.dtype)
-        device.builder.emit("tensor_copy", dst=done, src=total)
-        pattern = [(member.rows.strides[TARGET], rows), (1, size)]
-        source.keep(done, pattern, member.start(TARGET, tile.index, tile.start) + column)
-
-    def _lie_beside(self, member: RowProduct) -> bool:
-        """Whether rows of elements of the batch lie beside one another, as those of heads do, and
-        all of them make up the target."""
-        target, step = member.contraction.target, member.rows.strides[TARGET]
-        ahead = member.columns
-        for axis in reversed(member.batch):
-            ahead *= self.count if ahead == step else 1
-            if axis.strides[TARGET] != ahead:
-                return False
-            ahead *= axis.count
-        size = item_size(target.type)
-        whole = (
-            not place_of(target).offset and target.buffer.size == self.total * member.columns * size
-        )
-        taken = -(-self.count // PARTITIONS) * step * size
-        return step > member.columns and whole and self._is_straight() and taken <= HELD // 4
-
-    def _keep_beside(
-        self,
-        number: int,
-        member: RowProduct,
-        tile: Tile,
-        source: Stored,
-        total: NkiTensor,
-        column: int,
-    ) -> None:
-        """A block of a product's result, in tiles that have the rows of several elements of the
-        batch."""
-        device, step = self.device, member.rows.strides[TARGET]
-        rows, size = total.shape
-        row, first = divmod(member.start(TARGET, tile.index, tile.start) + column, step)
-        tiles = self.beside.setdefault(number, {})
-        if row not in tiles:
-            tiles[row] = device.tile((rows, step), source.dtype)
-        device.builder.emit("tensor_copy", dst=tiles[row][:, first : first + size], src=total)
-        if first + size == step:
-            source.keep(tiles[row], [(step, rows), (1, step)], row * step)
-
-    def _hold_beside(self) -> None:
-        """Have those tiles stay that take little room."""
-        for number, tiles in self.beside.items():
-            view = self.group.members[number].uses[0]
-            (_, step), *_ = shapes = [tile.shape for tile in tiles.values()]
-            full = all(rows == PARTITIONS for rows, _ in shapes[:-1])
-            if full and len(shapes) * step * item_size(view.type) <= HELD // 4:
-                self.device.hold(view.buffer, [*tiles.values()], step, view.type)
-
-    def _keep_columns(
-        self, number: int, member: RowProduct, tile: Tile, total: NkiTensor, column: int
-    ) -> None:
-        """A block [columns, rows] of a product's result, whose rows are neighbours in memory."""
-        device = self.device
-        source = Stored(device, place_of(member.contraction.target), member.contraction.target.type)
-        size, rows = total.shape
-        start = member.start(TARGET, tile.index, tile.start) + column * member.across
-        if number in self.kept:
-            line, first = divmod(start, member.across)
-            whole, part = divmod(line, PARTITIONS)
-            done = self.kept[number][whole][part : part + size, first : first + rows]
-        else:
-            done = device.tile((size, rows), source.dtype)
-        device.builder.emit("tensor_copy", dst=done, src=total)
-        source.keep(done, [(member.across, size), (member.rows.strides[TARGET], rows)], start)
-
-    def _keeps(self, member: RowProduct) -> bool:
-        """Whether the columns of a product's result stay on chip, along partitions: what reads them
-        so needs no transposition."""
-        target, columns = member.contraction.target, member.columns
-        ahead = columns * member.across
-        for axis in reversed(member.batch):
-            if axis.strides[TARGET] != ahead:
-                return False
-            ahead *= axis.count
-        whole = (member.across, member.rows.strides[TARGET]) == (self.count, 1)
-        size = item_size(target.type)
-        fits = columns % PARTITIONS == 0 or columns in _QUADRANTS
-        lines = ahead // self.count
-        taken = -(-lines // PARTITIONS) * self.count * size
-        whole = whole and not place_of(target).offset and target.buffer.size == ahead * size
-        return self._is_straight() and whole and fits and taken <= HELD // 4
-
-    def _columns_kept(self, member: RowProduct) -> list[NkiTensor]:
-        """Tiles [columns, rows] for the result of a product, of all of the batch."""
-        lines = math.prod(self.batch) * member.columns
-        dtype = DTYPES[member.contraction.target.type]
-        return [
-            self.device.tile((min(PARTITIONS, lines - start), self.count), dtype)
-            for start in range(0, lines, PARTITIONS)
-        ]
-
-
-_QUADRANTS = frozenset({32, 64})
-"""Partitions fewer than all that may begin at each multiple of theirs."""
 
 _STRAIGHT = 512
 """Tiles of rows in all of a group up to which no loop goes through the elements of its batch: their
 loads would be started by registers."""
-
-_TILES = 32
-"""Tiles of rows in all of a group with products up to which no loop is rolled."""
 
 _ROUNDS = 8
 """The least number of tiles of several rows a partition, so that transfers and engines overlap."""
@@ -688,6 +557,9 @@ each of them is then less than what operations take besides."""
 
 _OPERATION = 2048
 """Elements of a partition that an operation has of several rows."""
+
+_BATCH = 8 << 10
+"""Bytes of a partition of an operand of several elements of a batch that are loaded together."""
 
 _PART = 256
 """Elements of a row up to which it is not cut for the sake of overlap."""

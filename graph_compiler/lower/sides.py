@@ -7,8 +7,9 @@ tile of the depth. What has its rows or columns along partitions is turned by th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graph_compiler.execute.contractions import Axes, Product
@@ -306,6 +307,14 @@ class Sides:
     ) -> list[list[NkiTensor]]:
         """What `of_columns` returns, for several elements of a batch, so far apart."""
         several, step = batch
+        if several > 1 and self.across != 1 and self.down == 1 and width > 1:
+            rows = cache(partial(self._rows_of_columns_of, batch))
+            start = offset + column * self.across
+            count = self.depth.elements
+            return [
+                self._turned_columns(width, start, lambda *of, n=n: (rows(*of), n * count))
+                for n in range(several)
+            ]
         if several == 1 or self.across != 1:
             places = [offset + number * step for number in range(several)]
             return [self.of_columns(column, width, place) for place in places]
@@ -324,8 +333,25 @@ class Sides:
                 tiles += [tile[:, element, place, :] for place in range(many)]
         return found
 
-    def _turned_columns(self, width: int, start: Any) -> list[NkiTensor]:
-        """What `of_columns` returns of an operand that has its columns along partitions."""
+    def _rows_of_columns_of(self, batch: tuple[int, int], rows: int, start: Any) -> NkiTensor:
+        """[rows, depth of each] of the right operand, for several elements of a batch."""
+        several, step = batch
+        count = self.depth.elements
+        tile = self.device.tile((rows, several * count), self.dtype)
+        pattern = [(self.across, rows), (step, several), (self.down, count)]
+        source = self.device.elements(self.right, self.type, pattern, start)
+        self.device.copy(tile.reshape((rows, several, count)), source)
+        return tile
+
+    def _turned_columns(
+        self,
+        width: int,
+        start: Any,
+        rows_of: Callable[[int, Any], tuple[NkiTensor, int]] | None = None,
+    ) -> list[NkiTensor]:
+        """What `of_columns` returns of an operand that has its columns along partitions. `rows_of`:
+        so many of these from a place on, and where in the tile they begin."""
+        rows_of = rows_of or self._rows_of_columns
         device, depth = self.device, self.depth
         found = [device.tile((depth.size(t), width), self.dtype) for t in range(depth.tiles)]
         most = BANK // self.size
@@ -334,7 +360,7 @@ class Sides:
             end = min(begin + most, width)
             for column in range(begin, end, PARTITIONS):
                 rows = min(PARTITIONS, end - column)
-                parts.append(self._rows_of_columns(rows, start + column * self.across))
+                parts.append(rows_of(rows, start + column * self.across))
             for number, tile in enumerate(found):
                 views = [self._part(part, first, number) for part, first in parts]
                 device.builder.emit(

@@ -306,3 +306,35 @@ ENTRY e {{
     wanted, terms = one @ other, np.abs(one) @ np.abs(other)
     rounding = {"f32": 0.0, "bf16": 2.0**-8}[type] * np.abs(wanted)
     assert np.all(np.abs(found.astype(float) - wanted) <= 1e-5 * terms + rounding)
+
+
+@pytest.mark.parametrize("heads, tokens, width", [(17, 130, 16), (40, 77, 24)])
+@pytest.mark.parametrize("cores", [1, 2])
+def test_several_heads_at_a_time(heads: int, tokens: int, width: int, cores: int) -> None:
+    own, scores = f"f32[{heads},{tokens},{width}]", f"f32[{heads},{tokens},{tokens}]"
+    sums = f"f32[{heads},{tokens}]"
+    text = f"""HloModule a
+plus {{ a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT s = f32[] add(a, b) }}
+ENTRY e {{
+ q = {own} parameter(0)
+ k = {own} parameter(1)
+ v = {own} parameter(2)
+ x = {scores} dot(q, k), lhs_batch_dims={{0}}, rhs_batch_dims={{0}}, lhs_contracting_dims={{2}},
+  rhs_contracting_dims={{2}}
+ y = {scores} exponential(x)
+ z = f32[] constant(0)
+ s = {sums} reduce(y, z), dimensions={{2}}, to_apply=plus
+ ss = {scores} broadcast(s), dimensions={{0,1}}
+ p = {scores} divide(y, ss)
+ ROOT r = {own} dot(p, v), lhs_batch_dims={{0}}, rhs_batch_dims={{0}}, lhs_contracting_dims={{2}},
+  rhs_contracting_dims={{1}}
+}}"""
+    rng = np.random.default_rng(9)
+    q, k, v = (rng.standard_normal((heads, tokens, width)).astype(np.float32) / 2 for _ in "qkv")
+    options = GraphOptions(logical_cores=cores)
+    (found,) = graph_compiler.compile(graph_compiler.parse_text(text), "trn2", options)(q, k, v)
+    powers = np.exp(q.astype(float) @ k.astype(float).transpose(0, 2, 1))
+    wanted = powers / powers.sum(-1, keepdims=True) @ v.astype(float)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
