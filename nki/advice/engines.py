@@ -8,8 +8,8 @@ from typing import Any
 from isa.alu import ACTIVATIONS, ALU
 from isa.enums import DgeMode, Engine, ReduceCommand
 from isa.fields import Kind
-from isa.operations.scalar import Activation
-from isa.operations.vector import TensorScalar
+from isa.operations.scalar import Activation, ActivationReduce
+from isa.operations.vector import TensorReduce, TensorScalar
 from isa.rules import check_call
 from isa.spec import Operation
 from isa.target import TARGETS
@@ -41,7 +41,11 @@ def other_engine(kernel: Kernel, line: Line) -> Iterator[Changed]:
             replaced = {op: _on(op, engine, kernel) for op in moved}
             if moved and all(new is not None and new is not op for op, new in replaced.items()):
                 complete = {op: new for op, new in replaced.items() if new is not None}
-                yield Changed("engine", f"run {what} on {name}", with_ops(kernel, complete))
+                rows = {new.row: None for op, new in complete.items() if new.row is not op.row}
+                by = "".join(f", as nisa.{row.name}" for row in rows)
+                same = ActivationReduce not in rows  # the order of a sum is another one
+                changed = with_ops(kernel, complete)
+                yield Changed("engine", f"run {what} on {name}{by}", changed, same)
 
 
 def open_starter(kernel: Kernel, line: Line) -> Iterator[Changed]:
@@ -107,9 +111,30 @@ def _copy_elsewhere(op: Op, engine: Engine) -> tuple[type[Operation], tuple[Any,
     return TensorScalar, tuple(fields[name] for name in TensorScalar.field_names)
 
 
+def _sum_elsewhere(op: Op, engine: Engine) -> tuple[type[Operation], tuple[Any, ...]] | None:
+    """A sum of rows as that of an activation that copies them onto themselves."""
+    given = dict(zip(op.row.field_names, op.values))
+    whole = len(given["axis"]) == len(given["data"].shape) - 1
+    if not whole or given["op"] is not ALU["add"] or given["negate"]:
+        return None
+    fields = {
+        "dst": given["data"],
+        "op": ACTIVATIONS["copy"],
+        "data": given["data"],
+        "reduce_op": ALU["add"],
+        "reduce_res": given["dst"],
+        "bias": None,
+        "scale": 1.0,
+    }
+    return ActivationReduce, tuple(fields[name] for name in ActivationReduce.field_names)
+
+
 _Elsewhere = Callable[[Op, Engine], "tuple[type[Operation], tuple[Any, ...]] | None"]
 
-_SAME_ELSEWHERE: dict[type[Operation], _Elsewhere] = {Activation: _copy_elsewhere}
+_SAME_ELSEWHERE: dict[type[Operation], _Elsewhere] = {
+    Activation: _copy_elsewhere,
+    TensorReduce: _sum_elsewhere,
+}
 """Rows of one engine, and what does the same on others where something does."""
 
 
@@ -130,6 +155,8 @@ def _on(op: Op, engine: Engine, kernel: Kernel) -> Op | None:
     index = _field(op)
     if index is None:
         found = None if engine in op.row.engines else _SAME_ELSEWHERE[op.row](op, engine)
+        if found is not None and engine not in found[0].engines:
+            return None
     elif op.values[index] is engine:
         return op
     else:

@@ -70,8 +70,7 @@ def fused(kernel: Kernel, line: Line) -> Iterator[Changed]:
     or, as another change:
 
         nisa.tensor_scalar(dst=y, data=x, op0=nl.multiply, operand0=2.0)
-        nisa.activation(dst=y, op=nl.exp, data=y, reduce_op=nl.add, reduce_res=total,
-                        reduce_cmd=nisa.reduce_cmd.reset_reduce)
+        nisa.activation_reduce(dst=y, op=nl.exp, data=y, reduce_op=nl.add, reduce_res=total)
     """
     for fusion in FUSIONS:
         found = _Fusing(kernel, line, fusion)
@@ -305,10 +304,6 @@ def _accumulated(reduction: Fields) -> Fields:
     }
 
 
-_REDUCE = (
-    "let the activation sum its results{} (reduce_op=nl.add, reduce_res=, "
-    "reduce_cmd=nisa.reduce_cmd.reset_reduce)"
-)
 FUSIONS = (
     Fusion(
         TensorScalar,
@@ -337,13 +332,21 @@ FUSIONS = (
         )
         for reads, other in (("data1", "data2"), ("data2", "data1"))
     ),
-    Fusion(Activation, TensorReduce, "data", "separate sum", _REDUCE, _reduced, keeps=True),
+    Fusion(
+        Activation,
+        TensorReduce,
+        "data",
+        "separate sum",
+        "make it one nisa.activation_reduce{}",
+        _reduced,
+        keeps=True,
+    ),
     Fusion(
         TensorTensor,
         TensorReduce,
         "data",
         "separate sum",
-        "make it one nisa.activation with op=nl.square{}; " + _REDUCE.format(""),
+        "make it one nisa.activation_reduce{} with op=nl.square",
         _square,
         keeps=True,
     ),

@@ -35,7 +35,7 @@ def repeated_load(kernel: Kernel, line: Line) -> Iterator[Changed]:
     After: the second load is gone, `y` is `x`. Where both are wanted, with other values later,
     `y` is a copy of `x` on chip.
     """
-    found: dict[str, None] = {}
+    loading: set[int] = set()
 
     def rewrite(nodes: list[Node], numbering: Numbering) -> list[Node] | None:
         result, index, changed = list(nodes), 0, False
@@ -46,7 +46,7 @@ def repeated_load(kernel: Kernel, line: Line) -> Iterator[Changed]:
                 first = _earlier(result, index, load, kernel)
                 if first is not None:
                     result = _without(result, index, load, first)
-                    found[first.chip.storage.label] = None
+                    loading.update(place[1] for place in [line_of(first.op)] if place)
                     changed = True
                     continue
             index += 1
@@ -54,7 +54,8 @@ def repeated_load(kernel: Kernel, line: Line) -> Iterator[Changed]:
 
     changed = rewritten(kernel, rewrite)
     if changed is not None:
-        text = f"take {', '.join(found)}, which holds the same: do not load it again"
+        lines = ", ".join(map(str, sorted(loading)))
+        text = f"take the tile that line {lines} loads, which holds the same"
         yield Changed("repeated load", text, changed)
 
 
@@ -66,7 +67,8 @@ def _earlier(nodes: list[Node], index: int, load: Transfer, kernel: Kernel) -> T
             return None
         first = transfer(node, kernel)
         if first is not None and first.is_load and _is_same(first, load):
-            return first if first.chip.storage not in written else None
+            again = line_of(first.op) == line_of(load.op)  # a load for `hoisted_load`
+            return None if again or first.chip.storage in written else first
         written |= _written(node)
         if load.hbm.storage in written:
             return None

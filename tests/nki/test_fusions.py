@@ -195,6 +195,26 @@ def scaled_on_vector(a, here):
     return x
 
 
+def centred(a, here):
+    x, total = nl.load(a[here, :]), tile(128, 1)
+    for _ in range(4):
+        nisa.tensor_reduce(dst=total, op=nl.add, data=x, axis=1)  # here
+        nisa.tensor_scalar(
+            dst=x, data=x, op0=nl.subtract, operand0=total, engine=nisa.engine.vector
+        )
+    return x
+
+
+def centred_on_scalar(a, here):
+    x, total = nl.load(a[here, :]), tile(128, 1)
+    for _ in range(4):
+        nisa.activation_reduce(dst=x, op=nl.copy, data=x, reduce_op=nl.add, reduce_res=total)
+        nisa.tensor_scalar(
+            dst=x, data=x, op0=nl.subtract, operand0=total, engine=nisa.engine.vector
+        )
+    return x
+
+
 CASES = {
     "bias": (shifted_exp, shifted_exp_once, "separate scale and bias", COLUMNS),
     "scale and bias": (scaled_tanh, scaled_tanh_once, "separate scale and bias", COLUMNS),
@@ -203,6 +223,7 @@ CASES = {
     "two operators": (two_operators, two_operators_once, "separate operators", COLUMNS),
     "with a tensor": (with_a_tensor, with_a_tensor_once, "separate operators", COLUMNS),
     "loaded again": (loaded_again, loaded_once, "repeated load", COLUMNS),
+    "sum on ScalarE": (centred, centred_on_scalar, "engine", COLUMNS),
     "copy with a scale": (scaled_by_activation, scaled_on_vector, "engine", COLUMNS),
 }
 
@@ -230,6 +251,40 @@ def case(request):
 
 def _lines_named(text):
     return [int(word) for word in text.replace(",", " ").split() if word.isdigit()]
+
+
+def test_a_textbook_softmax_is_told_to_load_once_and_then_to_fuse():
+    """Each version is what the first advice of the one before says."""
+
+    def three_loads(a, here):
+        largest = nl.max(nl.load(a[here, :]), axis=1, keepdims=True)
+        total = nl.sum(nl.exp(nl.subtract(nl.load(a[here, :]), largest)), axis=1, keepdims=True)
+        return nl.divide(nl.exp(nl.subtract(nl.load(a[here, :]), largest)), total)
+
+    def one_load(a, here):
+        x = nl.load(a[here, :])
+        powers = nl.exp(nl.subtract(x, nl.max(x, axis=1, keepdims=True)))
+        return nl.divide(powers, nl.sum(powers, axis=1, keepdims=True))
+
+    def fused(a, here):
+        x, total = nl.load(a[here, :]), tile(128, 1)
+        minus = nl.multiply(nl.max(x, axis=1, keepdims=True), -1.0)
+        nisa.activation_reduce(
+            dst=x, op=nl.exp, data=x, bias=minus, reduce_op=nl.add, reduce_res=total
+        )
+        return nl.divide(x, total)
+
+    powers = np.exp(A - A.max(axis=1, keepdims=True))
+    profiles = []
+    for body in (three_loads, one_load, fused):
+        out, profile = nki.profile(by_rows(body))(A)
+        np.testing.assert_allclose(out, powers / powers.sum(axis=1, keepdims=True), rtol=1e-5)
+        profiles.append(profile)
+    first, second, third = profiles
+    assert first.bottleneck == "repeated load"
+    kinds = [one.bottleneck for one in second.advice]
+    assert kinds[0] == "separate sum" and "separate scale and bias" in kinds
+    assert third.total_ns < 0.65 * first.total_ns
 
 
 def test_the_change_is_found_and_takes_the_time_of_a_kernel_written_like_it(case):
