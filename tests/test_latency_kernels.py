@@ -21,7 +21,7 @@ from latency.cases import BFLOAT16, KERNELS, cases
 from latency.measures import kind
 from latency.reference import scan
 
-from simulator.timing.uncertainty import FEWEST, LEVEL, TABLE
+from simulator.timing.uncertainty import BOUND_ANYHOW, FEWEST, LEVEL, TABLE
 
 FACTS = Path(__file__).parents[2] / "shared" / "facts" / "published_latencies.csv"
 CASES = cases()
@@ -73,6 +73,13 @@ def test_stated_uncertainties_hold_for_the_published_totals():
         assert TABLE[key].rows == len(errors)
         within = sum(error <= TABLE[key].percent for error in errors)
         assert within >= LEVEL / 100 * len(errors), key
+    for target, stated in BOUND_ANYHOW.items():
+        errors = [error for key, some in alike.items() if key[0] == target for error in some]
+        assert stated.rows == len(errors)
+        assert sum(error <= stated.percent for error in errors) >= LEVEL / 100 * len(errors)
+        # Kernels that it is stated for, since few are bound like them, are within it too.
+        few = [max(some) for key, some in alike.items() if key[0] == target and key not in TABLE]
+        assert max(few, default=0.0) <= stated.percent
 
 
 def test_measured_laws_of_isolated_instructions():

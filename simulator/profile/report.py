@@ -118,7 +118,8 @@ class Profile:
     critical path goes to, and `reason` says where; `path` and `path_lines` are the whole of it, and
     `waits` what ended its stalls. `lower_bounds_ns` are times that no schedule undercuts.
     `uncertainty_percent` is the error that most of `uncertainty_rows` published times of kernels
-    bound alike stay within (`simulator.timing.uncertainty`), None where there are none.
+    stay within (`simulator.timing.uncertainty`), None where there are none; whether these kernels
+    are bound alike, or all on the target, says `uncertainty_alike`.
     `provenance` says what no measurement backs; `arguments` are the launch's compile-time ones.
     `advisor` times changed programs, when `limits`, `advice` or `bottleneck` is asked for; `pages`
     writes the page of `save_html`; `picture` draws the timeline that notebooks show.
@@ -150,6 +151,7 @@ class Profile:
     provenance: list[str] = field(default_factory=list)
     uncertainty_percent: float | None = None
     uncertainty_rows: int = 0
+    uncertainty_alike: bool = True
     path: list[PathCause] = field(default_factory=list)
     path_lines: list[PathLine] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
@@ -307,6 +309,7 @@ def profile(program: Program, timeline: Timeline, advisor: Advisor | None = None
     return Profile(
         uncertainty_percent=None if known is None else known.percent,
         uncertainty_rows=0 if known is None else known.rows,
+        uncertainty_alike=known is None or known.alike,
         kernel=program.name,
         target=target.name,
         cores=cores,
@@ -488,7 +491,7 @@ def _provenance(program: Program, timeline: Timeline, target: Target) -> list[st
         )
     if target.generation == 4:
         notes.append(f"{target.name}: no published kernel time could be compared with.")
-    elif len(timeline.cores) == 1 and uncertainty(timeline) is None:
+    elif len(timeline.cores) == 1 and not ((known := uncertainty(timeline)) and known.alike):
         notes.append(f"{target.name}: no published kernel time is of a program bound like this.")
     if len(timeline.cores) > 1:
         notes.append("Several cores: their sharing of HBM and their barriers are not validated.")

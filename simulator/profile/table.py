@@ -59,8 +59,11 @@ def _head(profile: Profile) -> Facts:
         tables = f"{us(profile.table_load_ns)} us, loaded {profile.table_loads:,} times"
     within = "no published kernel time is of a program bound like this"
     if profile.uncertainty_percent is not None:
+        like = (
+            "kernels bound alike" if profile.uncertainty_alike else "all kernels, few bound alike,"
+        )
         within = (
-            f"{LEVEL} % of {profile.uncertainty_rows} published times of kernels bound alike are "
+            f"{LEVEL} % of {profile.uncertainty_rows} published times of {like} are "
             f"within {profile.uncertainty_percent:g} %"
         )
     return Facts.of(
