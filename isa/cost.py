@@ -128,12 +128,14 @@ class Cost:
 
     `cases`: time that the engine is occupied. `completion`: ns from the last element streamed
     until the result is visible to other engines; empty means the engine's `completion_ns`.
+    `assumes`: whether some case is assumed.
     """
 
-    __slots__ = ("_keys", "_memory", "cases", "completion")
+    __slots__ = ("_keys", "_memory", "assumes", "cases", "completion")
 
     def __init__(self, *cases: Case, completion: tuple[Case, ...] = ()) -> None:
         self.cases = cases
+        self.assumes = any(case.assumed for case in cases)
         self.completion = completion
         self._keys: dict[Any, tuple[bool, tuple[int, ...]]] = {}
         self._memory: dict[Any, Measured] = {}

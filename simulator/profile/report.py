@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from isa.columns import numbered
 from isa.cost import Case
 from isa.enums import SEQUENCERS, Engine, Memory
 from isa.errors import NeuronError
@@ -27,10 +30,9 @@ from simulator.profile.verdict import (
     WhatIfs,
     path_causes,
     path_lines,
-    place_of,
+    place_at,
 )
 from simulator.profile.work import lower_bounds
-from simulator.timing.critical import PathStep
 from simulator.timing.flops import PRODUCTS
 from simulator.timing.flops import flops as instruction_flops
 from simulator.timing.timeline import Timeline
@@ -379,9 +381,13 @@ def _producer(program: Program, core: int, semaphore: int) -> str:
     """What gives units of a semaphore: an engine, or a queue of one."""
     streams, queues = program.cores[core].streams, program.cores[core].queues
     for engine, stream in streams.items():
+        seen = set()
         for instruction in stream:
-            row = instruction.row
-            if not any(number == semaphore for number, _ in instruction.updates):
+            row, updates = instruction.row, instruction.updates
+            if updates in seen:
+                continue
+            seen.add(updates)
+            if not any(number == semaphore for number, _ in updates):
                 continue
             if row.asynchronous:
                 return f"queue {queues[instruction.values[row.field_names.index('queue')]].name}"
@@ -455,24 +461,25 @@ def _lines(program: Program, timeline: Timeline, target: Target) -> list[LinePro
     sums: dict[tuple[int, str, int, str], dict[str, float]] = {}
     executed: dict[tuple[int, str, int, str], int] = {}
 
-    def add(step: PathStep, name: str, ns: float, times: int) -> None:
-        place = place_of(program, step)
-        key = step.core, place.file, place.line, place.text.strip()
-        if place.file and ns:
-            entry = sums.setdefault(key, {})
-            entry[name] = entry.get(name, 0.0) + ns
-        executed[key] = executed.get(key, 0) + times
-
     for number, measured in enumerate(timeline.cores):
         for engine, time in measured.engines.items():
-            for index, ns in enumerate(time.by_instruction):
-                step = PathStep(number, engine, index, False)
-                add(step, NAMES[engine], ns, time.executed[index])
-        for engine, time in measured.engines.items():
-            for index, work in enumerate(time.dma_work):
-                if work:
-                    step = PathStep(number, engine, index, True)
-                    add(step, "DMA", work / target.dma_engines.value, 0)
+            stream = program.cores[number].streams[engine]
+            locations, which = numbered([instruction.location for instruction in stream])
+            ns, dma, times = (
+                np.bincount(which, column, minlength=len(locations)).tolist()
+                for column in (time.by_instruction, time.dma_work, time.executed)
+            )
+            for location, at in locations.items():
+                place = place_at(program, location)
+                key = number, place.file, place.line, place.text.strip()
+                executed[key] = executed.get(key, 0) + int(times[at])
+                for name, spent in (
+                    (NAMES[engine], ns[at]),
+                    ("DMA", dma[at] / target.dma_engines.value),
+                ):
+                    if place.file and spent:
+                        entry = sums.setdefault(key, {})
+                        entry[name] = entry.get(name, 0.0) + spent
     lines = [
         LineProfile(*key, sum(entry.values()), entry, executed[key]) for key, entry in sums.items()
     ]
@@ -509,6 +516,8 @@ def _assumed(program: Program, timeline: Timeline, target: Target) -> Iterable[t
             for index, instruction in enumerate(core.streams[engine]):
                 row = instruction.row
                 if row.control or not time.executed[index] or row.cost is None:
+                    continue
+                if not row.cost.assumes:
                     continue
                 case = row.cost.case(instruction, target)
                 if case.assumed and not row.asynchronous:

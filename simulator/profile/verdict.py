@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from isa.enums import Engine
 from isa.machine.control import StorageBegin
@@ -119,7 +120,11 @@ Advisor = Callable[[], WhatIfs]
 
 def place_of(program: Program, step: PathStep) -> SourceLocation:
     """The line that an instruction comes from; `NOWHERE` where no line is known."""
-    location = program.cores[step.core].streams[step.engine][step.number].location
+    return place_at(program, program.cores[step.core].streams[step.engine][step.number].location)
+
+
+def place_at(program: Program, location: Any) -> SourceLocation:
+    """The line that a location of an instruction is; `NOWHERE` where no line is known."""
     if not isinstance(location, int) or location >= len(program.locations):
         return NOWHERE
     return program.locations[location]

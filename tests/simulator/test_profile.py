@@ -21,7 +21,7 @@ from timing_programs import (
 from isa.alu import ALU
 from isa.enums import DgeMode, Engine
 from isa.errors import NeuronError
-from isa.machine import control, elementwise, tensor
+from isa.machine import control, elementwise, ranks, tensor
 from simulator.profile import profile, write_perfetto
 from simulator.timing import simulate
 
@@ -130,6 +130,9 @@ def test_what_is_not_validated_is_said():
         b.add(elementwise.TensorTensor, POOL, sbuf(64), sbuf(64), sbuf(64), ALU["add"])
     notes = " ".join(profiled(program(two)).provenance)
     assert "Several cores" in notes and "TensorTensor on GpSimdE" in notes
+    b = Builder()
+    b.add(ranks.RankExchange, POOL, hbm(4, 64, 64), hbm(2, 64, 64), (0, 1, 1, 0), 2, False)
+    assert "RankExchange on GpSimdE: COLLECTIVES" in " ".join(profiled(b.program()).provenance)
 
 
 def test_dictionary_is_json_and_text_is_narrow():
