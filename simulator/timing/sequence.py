@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -83,11 +84,6 @@ class _Follower:
         self.found = Sequence()
         self.loops: list[list[int]] = []  # trip count, index of LoopBegin, iteration
         self.stops = self._stops()
-        # What the data path, and what the sequencer, takes at the least.
-        self.taken = [
-            np.append(0.0, np.cumsum(np.array(each, np.float64)[self.of])).data
-            for each in zip(*(template.work(1) for template in self.templates))
-        ]
         self.elapsed = [0.0, 0.0]
 
     def run(self) -> Sequence:
@@ -95,9 +91,9 @@ class _Follower:
         while pc < end:
             stop = self.stops[pc]
             found.add(pc, min(stop + 1, end), self.loops[-1][2] if self.loops else 0)
-            self._takes(pc, min(stop + 1, end), 1)
             if stop == end:
                 break
+            self._takes(pc, stop + 1, 1)
             following = self._step(stop)
             if following <= stop:
                 self._look(stop, following, self.loops[-1][2] if self.loops else 0)
@@ -114,6 +110,15 @@ class _Follower:
     def _values(self, pc: int) -> tuple[Any, ...]:
         """The values of a control instruction."""
         return self.templates[self.of[pc]].instruction.values
+
+    @cached_property
+    def taken(self) -> list[memoryview]:
+        """What the data path, and what the sequencer, takes at the least before each instruction;
+        only streams that go back are asked."""
+        return [
+            np.append(0.0, np.cumsum(np.array(each, np.float64)[self.of])).data
+            for each in zip(*(template.work(1) for template in self.templates))
+        ]
 
     def _takes(self, start: int, end: int, rounds: int) -> None:
         for number, taken in enumerate(self.taken):
