@@ -236,8 +236,9 @@ def _plans(
     if options.optimisation < _TRIED:
         return made, []
     count = sum(1 for body in made.kernel.bodies for _ in operations(body))
-    differing = [limits for limits in others if first.differs(limits)]
-    tried = differing[: max(0, _MOST // max(count, 1) - 1)]
+    differing = {limits.decisions(first.asked): limits for limits in reversed((first, *others))}
+    tried = [limits for limits in others if limits in differing.values()]
+    tried = tried[: max(0, _MOST // max(count, 1) - 1)]
     return made, [(limits.name, partial(lowered, limits)) for limits in tried]
 
 

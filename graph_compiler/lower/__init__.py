@@ -7,9 +7,9 @@
    they meet: `halves` cuts a step in two, `extents` says what a step touches, `estimates` how long
    it takes, `homes` in which memory values are then.
 3. Each step is emitted by the builder (`flow`): `elementwise` and `folds` cut nests into tiles
-   (`nest`), `product` drives the tensor engine, `movement` moves blocks and `scatters` combines
-   them; `arithmetic` has the element-wise opcodes as operations on tiles, `integers` and `angles`
-   those that take several.
+   (`nest`), `evaluation` has their steps, `product` drives the tensor engine, `movement` moves
+   blocks and `scatters` combines them; `arithmetic` has the element-wise opcodes as operations on
+   tiles, `integers` and `angles` those that take several.
 4. What the engines have no operations for is a graph of others, written as HLO text: `expansions`,
    `linear`. `computations` applies a computation of the graph to elements, windows and slices.
    `kernels` puts the tile IR of NKI kernels where the graph calls them. `collectives` makes
@@ -30,12 +30,15 @@ Where several ways of doing a step are right, cost decides:
 - Neighbouring nests and products over the same rows become a group (`groups`, `members`) if that is
   faster: tile by tile of rows, each member does its part (`rows`), and what they pass on stays in a
   tile [rows, elements]. So softmax is one pass over its rows, and attention a loop over heads and
-  tiles of rows. Rows that later steps read stay on chip (`device.Held`), but not beyond the
+  tiles of rows. What alone reads a product finds it in PSUM, and of one tile of rows a product
+  between products is made with rows and columns exchanged (`turned_products`), so that nothing is
+  transposed. Rows that later steps read stay on chip (`device.Held`), but not beyond the
   beginning of a loop on the device.
 - The operands of products have the depth along partitions (`sides`). It is folded, with
   k = partition * tiles + tile, so that row-major operands are loaded in long runs. Where tiles on
-  chip have it in order it stays so. Tiles of rows take rows by turns (`cut`), so that several
-  tiles are moved at once.
+  chip have it in order it stays so. Blocks of columns are as wide as long runs need, and the depth
+  is loaded part by part, so that sums begin with the first one. Tiles of rows take rows by turns
+  (`cut`), so that several tiles are moved at once.
 - Nests with one operand that change its order (`permutation`, `boxes`) move boxes that source and
   target have in long runs. On chip engines copy elements of a partition, or the tensor engine
   exchanges what lies along partitions.

@@ -24,6 +24,7 @@ from graph_compiler.lower import angles, integers
 from graph_compiler.lower.composites import COMPOSITES
 from isa.alu import ALU
 from isa.enums import ReduceCommand
+from isa.operations.accumulate import SelectReduce
 from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.emitter import Emitter
 
@@ -108,7 +109,29 @@ def _total_order(value: Any) -> Any:
 
 def _select(values: Sequence[Any], step: Step) -> NkiTensor:
     condition, left, right = values
-    return nl.where(condition, left, right, dtype=dtype_of(step))
+    chosen = _chosen(condition, left, right, step)
+    return nl.where(condition, left, right, dtype=dtype_of(step)) if chosen is None else chosen
+
+
+def _chosen(condition: Any, left: Any, right: Any, step: Step) -> NkiTensor | None:
+    """Floats of a tile or one number, in one operation; None of other choices."""
+    reverse = not isinstance(left, NkiTensor)
+    tile, number = (right, left) if reverse else (left, right)
+    if isinstance(number, NkiTensor) or not isinstance(tile, NkiTensor):
+        return None
+    if not isinstance(condition, NkiTensor) or condition.dtype != DTYPES["pred"]:
+        return None
+    if condition.shape != tile.shape or step.type not in _CHOSEN or tile.dtype != dtype_of(step):
+        return None
+    e = Emitter("select", None)
+    result = e.result(tile.shape, tile.dtype)
+    options = {"predicate": condition, "on_true": tile, "on_false": float(number)}
+    e(SelectReduce, dst=result, **options, reverse_pred=reverse)
+    return result
+
+
+_CHOSEN = frozenset({"f32", "bf16", "f16"})
+"""Types whose elements pass through the vector engine's fp32 as they are."""
 
 
 def _clamp(values: Sequence[Any], step: Step) -> NkiTensor:

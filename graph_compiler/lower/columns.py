@@ -24,13 +24,12 @@ from graph_compiler.lower.elementwise import (
     ENGINE_FOLDS,
     Folding,
     Nest,
-    as_tile,
     emit_loop,
-    evaluate,
     plan,
     tiling_room,
     types_of,
 )
+from graph_compiler.lower.evaluation import as_tile, evaluate
 from graph_compiler.lower.nest import PARTITIONS, Axis, axes_of, numbers
 from graph_compiler.lower.operands import Stored, stored
 from isa.alu import ALU

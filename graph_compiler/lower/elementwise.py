@@ -8,7 +8,6 @@ computed once there.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,8 +23,15 @@ from graph_compiler.lower import arithmetic
 from graph_compiler.lower.arithmetic import DTYPES, Value
 from graph_compiler.lower.boxes import emit_permuted
 from graph_compiler.lower.device import Device
+from graph_compiler.lower.evaluation import (
+    as_tile,
+    columns_of,
+    computed,
+    evaluate,
+    to_sizes,
+    wide_steps,
+)
 from graph_compiler.lower.nest import (
-    PARTITIONS,
     Tile,
     Tiling,
     axes_of,
@@ -39,7 +45,6 @@ from isa.alu import ACTIVATIONS as FUNCTIONS
 from isa.alu import ALU
 from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
-from nki.language.lowering.emitter import into
 
 ROOM = 64 << 10
 """Bytes of a partition that the tiles of one nest may take at a time."""
@@ -113,25 +118,27 @@ def tiling_room(loop: Loop, on_chip: int = 0) -> int:
     return max(1, ROOM // (4 * live))
 
 
-def _columns(loop: Loop) -> set[int]:
-    """Values that are the same along the innermost dimension of a nest that has several elements:
-    one for each partition, or little more."""
-    inner = [axis for axis, count in enumerate(loop.counts) if count > 1][-1:]
+def _of_rows_alone(loop: Loop, tiling: Tiling) -> list[int]:
+    """Steps before the last whose values differ from partition to partition only."""
+    axes = (*tiling.free, *(item.axis for item in tiling.outer))
+    if any(item.target == "partition" for item in tiling.outer):
+        return []
     found = {
         number
-        for number, (_, strides) in enumerate(loop.leaves)
-        if inner and not any(strides[axis] for axis in inner)
+        for number in range(len(loop.leaves))
+        if not any(axis.strides[1 + number] for axis in axes)
     }
-    for number, step in enumerate(loop.steps, len(loop.leaves)):
-        if found.issuperset(step.arguments):
+    leaves = len(loop.leaves)
+    for number, step in enumerate(loop.steps[:-1], leaves):
+        if (step.arguments and found.issuperset(step.arguments)) or step.op == "literal":
             found.add(number)
-    return found
+    return sorted(number for number in found if number >= leaves)
 
 
 def _live(loop: Loop) -> int:
     """Values of steps that are there at the same time, intermediate ones of a step included; not
     those that take little room."""
-    leaves, columns = len(loop.leaves), _columns(loop)
+    leaves, columns = len(loop.leaves), columns_of(loop)
     last = {arg: number for number, step in enumerate(loop.steps) for arg in step.arguments}
     live = most = 0
     for number, step in enumerate(loop.steps):
@@ -169,6 +176,8 @@ class Nest:
         self.on_scalar = on_scalar
         self.totals: list[NkiTensor] = []
         """Where the sums of the results along rows are wanted, if they are, tile by tile."""
+        self.known: dict[int, Value | None] | None = None
+        """Values that all tiles of some rows have in common, once they are computed."""
 
     def emit(
         self, tiling: Tiling, offsets: Sequence[Any] | None = None, rolled: bool = True
@@ -176,6 +185,7 @@ class Nest:
         """All tiles. `offsets`: where the operands' elements begin, in elements behind them."""
         fold = self.loop.fold is not None
         self.fixed = {}
+        self.known = None if rolled else dict.fromkeys(_of_rows_alone(self.loop, tiling))
         plain = not self.loop.steps and self.loop.leaves and self.loop.leaves[0][0] == self.type
         plain = plain and not _repeats(self.loop)
         if plain and not fold and self.output.is_stored and self.leaves[0].is_stored:
@@ -194,7 +204,7 @@ class Nest:
             pattern = full_pattern(tiling, tile, 0)
             room = None if self.in_place else self.output.room(pattern, tile.offsets[0])
             value = self.value(tiling, tile, room)
-            whole = _spread(as_tile(value, tile.sizes, self.type), tile.sizes)
+            whole = to_sizes(as_tile(value, tile.sizes, self.type), tile.sizes)
             self.output.keep(whole, pattern, tile.offsets[0])
 
         each_tile(self.device.builder, tiling, visit, offsets=offsets, rolled=rolled)
@@ -209,7 +219,7 @@ class Nest:
 
         def computed_of(tile: NkiTensor) -> NkiTensor:
             value = evaluate(self.loop.steps, [tile], None, tile.shape[0])[-1]
-            return _spread(as_tile(value, tile.shape, self.type), tile.shape)
+            return to_sizes(as_tile(value, tile.shape, self.type), tile.shape)
 
         for part, starts in permuted.plans:
             emit_permuted(self.device, part, (output, source), starts, computed_of)
@@ -258,7 +268,8 @@ class Nest:
         values = self._values(tiling, tile)
         steps = self.loop.steps
         total = self.totals.pop(0) if self.totals else None
-        return evaluate(steps, values, room, tile.sizes[0], total, self.on_scalar)[-1]
+        rows, known = tile.sizes[0], self.known
+        return evaluate(steps, values, room, rows, total, self.on_scalar, known)[-1]
 
     def _values(self, tiling: Tiling, tile: Tile) -> list[Value]:
         """The leaves' values for a tile."""
@@ -286,181 +297,6 @@ def full_pattern(tiling: Tiling, tile: Tile, operand: int) -> list[tuple[Any, in
     pattern = [(axis.strides[operand], size) for axis, size in zip(axes, tile.sizes)]
     return pattern if len(pattern) > 1 else [*pattern, (0, 1)]
 
-
-def evaluate(
-    steps: Sequence[Step],
-    values: Sequence[Value],
-    room: NkiTensor | None = None,
-    rows: int = PARTITIONS,
-    total: NkiTensor | None = None,
-    on_scalar: bool = False,
-) -> list[Value]:
-    """The values, and behind them those of the steps, the last one in `room` where that has its
-    form. `rows`: partitions of tiles of which all is known. `total`: what becomes the sums along
-    rows of the last one, a function of the scalar engine. `on_scalar`: that engine makes the last
-    one, where it is a sum with a column."""
-    found: list[Any] = list(values)
-    if total is None:
-        steps = _rounded_at_once(steps, len(values))
-    uses = Counter(argument for step in steps for argument in step.arguments)
-    for number, step in enumerate(steps):
-        if _is_widened(steps, len(found), len(values)) and isinstance(
-            found[step.arguments[0]], NkiTensor
-        ):
-            found.append(found[step.arguments[0]])
-            continue
-        if step.op == "literal":
-            found.append(_literal(step))
-            continue
-        last = number == len(steps) - 1
-        arguments = [found[argument] for argument in step.arguments]
-        if not last and uses[len(found)] == 1 and _is_taken(steps, len(found)):
-            put_off = arithmetic.scaled(step, arguments)
-            if put_off is not None:
-                found.append(put_off)
-                continue
-        with into(room if last else None):
-            if last and total is not None:
-                (argument,) = arguments
-                put_off = argument if isinstance(argument, arithmetic.Scaled) else None
-                found.append(
-                    arithmetic.activated(step, put_off or arithmetic.Scaled(argument), total)
-                )
-                continue
-            shift = arithmetic.scaled(step, arguments) if last and on_scalar else None
-            if shift is not None and step.op in SHIFTS:
-                found.append(arithmetic.shifted(step, shift))
-            else:
-                found.append(computed(step, arguments, rows))
-    return found
-
-
-_IN_FP32 = frozenset(
-    {"add", "subtract", "multiply", "divide", "maximum", "minimum", "negate", "abs", "rsqrt"}
-    | arithmetic.ACTIVATIONS.keys()
-)
-"""Opcodes that are computed in fp32 of floats of any width, and rounded to the result's type."""
-
-_HALF = frozenset({"bf16", "f16"})
-
-
-SHIFTS = frozenset({"add", "subtract"})
-"""Opcodes that the scalar engine does with a column as exactly as the vector engine."""
-
-
-def is_shift(loop: Loop) -> bool:
-    """Whether the last step of a nest without a fold is a sum of floats with a column."""
-    if loop.fold is not None or not loop.steps or loop.output[0] != "f32":
-        return False
-    last, columns = loop.steps[-1], _columns(loop)
-    if last.op not in SHIFTS or last.type != "f32" or last.source != "f32":
-        return False
-    return [argument in columns for argument in last.arguments] == [False, True]
-
-
-def wide_steps(loop: Loop) -> int:
-    """Steps that go through all elements: not those of columns, nor widened operands."""
-    leaves, columns = len(loop.leaves), _columns(loop)
-    numbers = [leaves + number for number in range(len(loop.steps))]
-    return sum(
-        number not in columns and not _is_widened(loop.steps, number, leaves) for number in numbers
-    )
-
-
-def _rounded_at_once(steps: Sequence[Step], values: int) -> Sequence[Step]:
-    """The steps without a conversion at the end, where the one before it may round its result to
-    that type: it computes in fp32."""
-    *others, last = steps or (None,)
-    if last is None or last.op != "convert" or last.source != "f32" or last.type not in _HALF:
-        return steps
-    number = values + len(others) - 1
-    uses = sum(step.arguments.count(number) for step in steps)
-    if not others or last.arguments != (number,) or uses > 1 or others[-1].op not in _IN_FP32:
-        return steps
-    return [*others[:-1], others[-1]._replace(type=last.type)]
-
-
-def _is_widened(steps: Sequence[Step], value: int, values: int) -> bool:
-    """Whether a value is a half-precision one in fp32, and all that take it compute in fp32."""
-    step = steps[value - values]
-    if step.op != "convert" or step.type != "f32" or step.source not in _HALF:
-        return False
-    users = [other.op for other in steps if value in other.arguments]
-    return bool(users) and _IN_FP32.issuperset(users)
-
-
-def _is_taken(steps: Sequence[Step], value: int) -> bool:
-    """Whether the step that takes a value scales and shifts its argument by itself."""
-    return any(value in step.arguments and step.op in arithmetic.ACTIVATIONS for step in steps)
-
-
-def _literal(step: Step) -> Value:
-    number: float | int = step.attribute
-    row = PRIMITIVE_TYPES[step.type]
-    return number % (1 << row.bits) if row.kind == "unsigned" else number
-
-
-def _of_rank(value: NkiTensor, rank: int) -> NkiTensor:
-    """What was computed of numbers alone is a column of two dimensions; others may have more."""
-    if len(value.shape) == rank:
-        return value
-    return value.reshape((*value.shape, *[1] * (rank - len(value.shape))))
-
-
-def computed(step: Step, arguments: Sequence[Value], rows: int = PARTITIONS) -> NkiTensor:
-    """A step's tile; its arguments agree in each dimension, or have one element there."""
-    if isinstance(arguments[0], arithmetic.Scaled):
-        return arithmetic.activated(step, arguments[0])
-    tiles = [value for value in arguments if isinstance(value, NkiTensor)]
-    if not tiles:
-        sizes: tuple[int, ...] = (rows, 1)
-        first = as_tile(arguments[0], sizes, step.source)
-        arguments = [first, *arguments[1:]]
-    else:
-        rank = max(len(tile.shape) for tile in tiles)
-        arguments = [
-            _of_rank(value, rank) if isinstance(value, NkiTensor) else value for value in arguments
-        ]
-        tiles = [value for value in arguments if isinstance(value, NkiTensor)]
-        sizes = tuple(max(column) for column in zip(*(tile.shape for tile in tiles)))
-    if step.op in _MASKED:
-        arguments = [as_tile(arguments[0], sizes, "pred"), *arguments[1:]]
-    columns = arithmetic.takes_column(step) and any(tile.shape == sizes for tile in tiles)
-    spread = [
-        _spread(value, sizes)
-        if isinstance(value, NkiTensor) and not (columns and _is_column(value) and number)
-        else value
-        for number, value in enumerate(arguments)
-    ]
-    return arithmetic.emit(step, spread)
-
-
-def _is_column(value: NkiTensor) -> bool:
-    return math.prod(value.shape[1:]) == 1
-
-
-_MASKED = frozenset({"select"})
-"""Opcodes whose first operand is a tile in every case."""
-
-
-def as_tile(value: Value, sizes: Sequence[int], type: str) -> NkiTensor:
-    """A number as a tile of one element a partition."""
-    if isinstance(value, NkiTensor):
-        return value
-    shape = (sizes[0], *[1] * max(1, len(sizes) - 1))
-    return nl.full(shape, value, dtype=DTYPES[type], buffer=nl.sbuf)
-
-
-def _spread(value: NkiTensor, sizes: Sequence[int]) -> NkiTensor:
-    """A tile whose single elements repeat along dimensions of these sizes."""
-    value = _of_rank(value, len(sizes))
-    for dimension, size in enumerate(sizes):
-        if dimension and value.shape[dimension] != size:
-            value = value.broadcast(dimension, size)
-    return value
-
-
-# Folds
 
 ENGINE_FOLDS = {"add": "add", "maximum": "maximum", "minimum": "minimum", "multiply": "multiply"}
 """Opcodes by which the vector engine folds fp32 numbers along a row, and its operators."""
@@ -539,7 +375,7 @@ class Folding:
             total = state[0]
             if across:
                 total, here = self._summed_across(total), Tile((1, *here.sizes[1:]), tile.offsets)
-            self.nest.output.keep(
+            self.nest.output.take(
                 self.behind_initial(total), full_pattern(tiling, here, 0), tile.offsets[0]
             )
 
@@ -549,14 +385,14 @@ class Folding:
         """The sums of rows [rows, 1] that are there already."""
         here = Tile(tiling.sizes[:1], tuple(offsets))
         pattern = full_pattern(tiling, here, 0)
-        self.nest.output.keep(self.behind_initial(total), pattern, offsets[0])
+        self.nest.output.take(self.behind_initial(total), pattern, offsets[0])
 
     def _part(self, tiling: Tiling, tile: Tile, kept: int) -> NkiTensor:
         """What a tile is without its reduced free dimensions."""
         nest = self.nest
         if nest.on_scalar and not kept and len(tile.sizes) > 1:
             function, value = nest.argument(tiling, tile)
-            value = _spread(as_tile(value, tile.sizes, self.type), tile.sizes)
+            value = to_sizes(as_tile(value, tile.sizes, self.type), tile.sizes)
             result = self.device.tile((tile.sizes[0], 1), "float32")
             self.device.builder.emit(
                 "activation_reduce",
@@ -568,7 +404,7 @@ class Folding:
             )
             return result
         value = as_tile(nest.value(tiling, tile), tile.sizes, self.type)
-        return self._folded(_spread(value, tile.sizes), kept, tile)
+        return self._folded(to_sizes(value, tile.sizes), kept, tile)
 
     def _folded(self, value: NkiTensor, kept: int, tile: Tile) -> NkiTensor:
         """A tile without its reduced free dimensions, which are the last."""

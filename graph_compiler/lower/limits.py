@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Limits:
         >>> Limits().name, Limits(right=8192, repeated=6).name
         ('usual limits', 'right 8192, repeated 6')
         """
-        usual, names = Limits(), ("right", "repeated", "alone")
+        usual, names = Limits(), ("right", "repeated", "loaded", "alone")
         found = {name: getattr(self, name) for name in names}
         changed = [f"{n} {v}" for n, v in found.items() if v != getattr(usual, n)]
         return ", ".join(changed) or "usual limits"
@@ -60,12 +60,9 @@ class Limits:
         self.asked.add((limit, size))
         return bool(size <= getattr(self, limit))
 
-    def differs(self, other: Limits) -> bool:
-        """Whether something that was compared is within only one of both."""
-        return self.alone != other.alone or any(
-            (size <= getattr(self, limit)) != (size <= getattr(other, limit))
-            for limit, size in self.asked
-        )
+    def decisions(self, asked: Iterable[tuple[str, int]]) -> tuple[bool, ...]:
+        """What would be within these limits of what was compared with others, and `alone`."""
+        return self.alone, *(size <= getattr(self, limit) for limit, size in sorted(asked))
 
 
 _LONG = 8192
@@ -79,13 +76,17 @@ _LITTLE = 6
 
 
 def plans(cores: int = 1) -> tuple[Limits, ...]:
-    """The limits to try for so many cores; the first ones are for whoever tries no others."""
-    alone = [Limits(alone=True)] if cores > 1 else []
+    """The limits to try for so many cores; the first ones are for whoever tries no others. Where
+    there are several cores, the first one alone has the plans that it would have without them."""
     small = 8 << 10
-    others = (
+    ways = (
+        Limits(),
         Limits(repeated=6),
+        Limits(right=72 << 10),
+        Limits(right=72 << 10, loaded=_SPREAD),
         Limits(loaded=_SPREAD),
         Limits(right=small),
         Limits(right=small, repeated=6),
     )
-    return Limits(), *alone, *others
+    alone = [replace(way, alone=True, asked=set()) for way in ways] if cores > 1 else []
+    return *ways[:1], *alone, *ways[1:]

@@ -21,6 +21,7 @@ from graph_compiler.execute.views import Buffer
 from graph_compiler.lower.arithmetic import ACTIVATIONS
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.elementwise import types_of
+from graph_compiler.lower.evaluation import computes_in_fp32
 from graph_compiler.lower.nest import Axis, axes_of
 from graph_compiler.lower.product import Contraction
 from graph_compiler.lower.sides import Sides, depth_in_rows
@@ -154,6 +155,15 @@ class RowProduct(_Rows):
 
 
 Member = RowNest | RowProduct
+
+
+def goes_by_column(nest: RowNest, operand: int) -> bool:
+    """Whether a nest computes each element of a row of the same one of an operand, which may be
+    what its type would round."""
+    if len(nest.inner) != 1 or {nest.inner[0].strides[0], nest.inner[0].strides[operand]} != {1}:
+        return False
+    type, _ = nest.loop.leaves[operand - 1]
+    return type == "f32" or computes_in_fp32(nest.loop, operand - 1)
 
 
 def _split(axes: Sequence[Axis], wanted: Sequence[int]) -> tuple[list[Axis], list[Axis]] | None:

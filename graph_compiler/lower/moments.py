@@ -126,7 +126,8 @@ def moments(device: Device, members: Sequence[Member]) -> dict[int, int]:
         elif squares.sums in numbers:
             own = numbers[squares.sums]
             # Two cores may have other rows of the one than of the other.
-            if members[own].uses[1] == member.uses[1] or device.builder.cores == 1:
+            shared = device.builder.cores > 1 and not device.limits.alone
+            if members[own].uses[1] == member.uses[1] or not shared:
                 found[own] = number
     return found
 

@@ -6,6 +6,7 @@ A pattern is (stride, count) of each dimension of a tile, the partition's first,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import nki.language as nl
@@ -34,6 +35,9 @@ class Operand(Protocol):
 
     def keep(self, value: NkiTensor, pattern: Pattern, offset: Any) -> None:
         """A result becomes these elements, computed in `room` or elsewhere."""
+
+    def take(self, value: NkiTensor, pattern: Pattern, offset: Any) -> None:
+        """The same of a tile that nothing else writes, which may stay where it is."""
 
 
 class Stored(NamedTuple):
@@ -84,6 +88,9 @@ class Stored(NamedTuple):
             value = nl.copy(value)  # else each element is a descriptor
         self.device.copy(self.elements(pattern, offset), value)
 
+    def take(self, value: NkiTensor, pattern: Pattern, offset: Any) -> None:
+        self.keep(value, pattern, offset)
+
 
 def _order(pattern: Pattern) -> tuple[int, ...] | None:
     """The dimensions of a tile, the partition first, as memory has the elements; None where the
@@ -132,8 +139,12 @@ class Loaded(NamedTuple):
     def keep(self, value: NkiTensor, pattern: Pattern, offset: Any) -> None:
         self.stored.keep(value, pattern, offset)
 
+    def take(self, value: NkiTensor, pattern: Pattern, offset: Any) -> None:
+        self.keep(value, pattern, offset)
 
-class Resident(NamedTuple):
+
+@dataclass(slots=True)
+class Resident:
     """Elements of a tile [rows, elements], `first` elements behind the beginning of each row. What
     is computed there is stored as well where `behind` says."""
 
@@ -161,19 +172,36 @@ class Resident(NamedTuple):
 
     def keep(self, value: NkiTensor, pattern: Pattern, offset: Any) -> None:
         here = self.leaf(pattern, offset)
-        if not _same(value, here):
+        if not same(value, here):
             self.device.builder.emit("tensor_copy", dst=here, src=value)
         if self.behind is not None:
             self.behind.keep(here, pattern, self.base + offset)
 
+    def take(self, value: NkiTensor, pattern: Pattern, offset: Any) -> None:
+        if self.first + offset == 0 and _are_alike(value, self.tile):
+            self.tile = value
+            if self.behind is not None:
+                self.behind.keep(value, pattern, self.base + offset)
+            return
+        self.keep(value, pattern, offset)
 
-def _same(one: NkiTensor, other: NkiTensor) -> bool:
+
+def same(one: NkiTensor, other: NkiTensor) -> bool:
     """Whether two views are the same elements."""
 
     def key(view: NkiTensor) -> tuple[Any, ...]:
         return view.storage, view.dtype, view.offset, view.shape, view.strides
 
     return key(one) == key(other)
+
+
+def _are_alike(one: NkiTensor, other: NkiTensor) -> bool:
+    """Whether two tiles are columns that may stand for one another."""
+
+    def key(tile: NkiTensor) -> tuple[Any, ...]:
+        return tile.storage.memory, tile.dtype, tile.shape, tile.strides, tile.offset
+
+    return key(one) == key(other) and one.shape[1:] == (1,)
 
 
 def everywhere(source: Stored, rows: int, offset: Any, count: int) -> NkiTensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,12 @@ from graph_compiler.execute.steps import item_size, place_of
 from graph_compiler.execute.views import Buffer
 from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import HELD, Device
-from graph_compiler.lower.members import LEFT, TARGET, RowProduct
+from graph_compiler.lower.members import LEFT, TARGET, RowNest, RowProduct
 from graph_compiler.lower.nest import PARTITIONS, UNROLLED
 from graph_compiler.lower.operands import Resident, Stored
 from graph_compiler.lower.product import COLUMNS
 from graph_compiler.lower.sides import Run
+from graph_compiler.lower.turned_products import turned_result
 from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
 
@@ -45,6 +47,8 @@ class Tile:
     """What several members read of it."""
     totals: dict[int, NkiTensor] = field(default_factory=dict)
     """Sums along rows that members leave."""
+    turned: dict[int, list[NkiTensor]] = field(default_factory=dict)
+    """Left operands of products, with the depth along partitions."""
     beside: Beside | None = None
     number: int = 0
     """What several elements of the batch have together, and which of them it is of."""
@@ -53,8 +57,11 @@ class Tile:
 Tiles = dict[Buffer, Resident]
 """What stays on chip of some rows."""
 
+Fixed = dict[tuple[int, int], Resident]
+"""Operands that are the same for all rows, by member and operand."""
 
-class RowProducts:
+
+class RowProducts(ABC):
     """What a group does for the products among its members. `batch`, `count`, `total`: how often
     there are rows, how many, and all of them; `kept`, `beside`: results that stay on chip."""
 
@@ -65,6 +72,14 @@ class RowProducts:
     total: int
     kept: dict[int, list[NkiTensor]]
     beside: dict[int, dict[int, NkiTensor]]
+    behind: dict[int, int]
+    turned: dict[int, int]
+
+    @abstractmethod
+    def _nest_behind(
+        self, number: int, tile: Tile, tiles: Tiles, fixed: Fixed, total: NkiTensor, column: int
+    ) -> None:
+        """Columns of a nest from one on, of a product's result in PSUM."""
 
     def _is_straight(self) -> bool:
         """Whether no loop on the device goes through tiles of rows."""
@@ -85,12 +100,15 @@ class RowProducts:
         member: RowProduct,
         tile: Tile,
         tiles: Tiles,
+        fixed: Fixed,
         right: list[NkiTensor],
     ) -> None:
         """A product for one tile of rows."""
         _, left, _ = member.uses
         sides = member.sides
-        if left.buffer in self.group.written:
+        if number in tile.turned:
+            stationary = tile.turned[number]
+        elif left.buffer in self.group.written:
             stationary = sides.turned_rows(tiles[left.buffer].tile, left.low)
         else:
             run = Run(0, tile.rows, 0, member.rows.strides[LEFT])
@@ -103,25 +121,51 @@ class RowProducts:
                 stationary = beside.left[number][tile.number]
             else:
                 stationary = sides.of_rows([run], member.start(LEFT, tile.index, tile.start))
+        if number in self.turned:
+            nest, reader = self.group.members[self.behind[number]], self.turned[number]
+            other = self.group.members[reader]
+            assert isinstance(nest, RowNest) and isinstance(other, RowProduct)
+            operand = 1 + nest.reads.index(member.uses[0].buffer)
+            depth = other.sides.depth
+            tile.turned[reader] = turned_result(
+                self.device, stationary, right, nest, operand, depth
+            )
+            return
         most = COLUMNS if member.across == 1 else PARTITIONS
-        for begin in range(0, member.columns, most):
-            size = min(most, member.columns - begin)
-            moving = [part[:, begin : begin + size] for part in right]
-            if member.across == 1:
-                total = self._multiplied(stationary, moving)
-                self._keep_rows(number, member, tile, tiles, total, begin)
-            else:
-                total = self._multiplied(moving, stationary)
+        if number in self.behind:  # blocks of one size
+            most = -(-member.columns // -(-member.columns // COLUMNS))
+        blocks = [(c, min(most, member.columns - c)) for c in range(0, member.columns, most)]
+        if member.across != 1:
+            for begin, size in blocks:
+                moving = [part[:, begin : begin + size] for part in right]
+                (total,) = self._multiplied(moving, [stationary], len(moving))
                 self._keep_columns(number, member, tile, total, begin)
+            return
+        # Of one tile of rows, all columns are summed up while the right operand is loaded.
+        several = _SUMMED if self.total <= PARTITIONS else 1
+        together = member.sides.together(member.columns) if several > 1 else len(right)
+        for first in range(0, len(blocks), several):
+            own = blocks[first : first + several]
+            parts = [[part[:, begin : begin + size] for part in right] for begin, size in own]
+            totals = self._multiplied(stationary, parts, together)
+            for (begin, _), total in zip(own, totals):
+                if number in self.behind:
+                    self._nest_behind(number, tile, tiles, fixed, total, begin)
+                else:
+                    self._keep_rows(number, member, tile, tiles, total, begin)
 
-    def _multiplied(self, stationary: list[NkiTensor], moving: list[NkiTensor]) -> NkiTensor:
-        """The sum of the products of tiles, in PSUM."""
-        device = self.device
-        shape = stationary[0].shape[1], moving[0].shape[1]
-        total = device.tile(shape, "float32", Memory.psum)
-        for a, b in zip(stationary, moving):
-            device.builder.emit("nc_matmul", dst=total, stationary=a, moving=b)
-        return total
+    def _multiplied(
+        self, stationary: list[NkiTensor], moving: list[list[NkiTensor]], together: int
+    ) -> list[NkiTensor]:
+        """The sums of products with several others, in PSUM: of so many tiles of the depth with all
+        of them, then of the next ones."""
+        device, rows = self.device, stationary[0].shape[1]
+        totals = [device.tile((rows, part[0].shape[1]), "float32", Memory.psum) for part in moving]
+        for first in range(0, len(stationary), together):
+            for total, part in zip(totals, moving):
+                for a, b in zip(stationary[first : first + together], part[first:]):
+                    device.builder.emit("nc_matmul", dst=total, stationary=a, moving=b)
+        return totals
 
     def _keep_rows(
         self,
@@ -245,3 +289,6 @@ _QUADRANTS = frozenset({32, 64})
 
 _TILES = 32
 """Tiles of rows in all of a group with products up to which no loop is rolled."""
+
+_SUMMED = 4
+"""Blocks of columns of one tile of rows that are summed up at the same time."""

@@ -5,27 +5,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.execute.steps import Place, item_size
 from graph_compiler.execute.views import Buffer
 from graph_compiler.lower.arithmetic import ACTIVATIONS
 from graph_compiler.lower.device import HELD, Device
-from graph_compiler.lower.elementwise import (
-    Folding,
-    Nest,
-    is_shift,
-    passes,
-    plan,
-    tiling_room,
-    types_of,
-    wide_steps,
-)
+from graph_compiler.lower.elementwise import Folding, Nest, passes, plan, tiling_room, types_of
+from graph_compiler.lower.evaluation import is_shift, wide_steps
 from graph_compiler.lower.members import (
-    RIGHT,
     RowNest,
     RowProduct,
     adds_rows,
+    goes_by_column,
     is_function,
 )
 from graph_compiler.lower.moments import moments, sums_of
@@ -41,7 +34,8 @@ from graph_compiler.lower.nest import (
     tiled,
 )
 from graph_compiler.lower.operands import Loaded, Operand, Resident, Stored, everywhere
-from graph_compiler.lower.row_products import Beside, RowProducts, Tile, Tiles
+from graph_compiler.lower.row_products import Beside, Fixed, RowProducts, Tile, Tiles
+from graph_compiler.lower.turned_products import Right, with_turned
 from isa.alu import ALU
 from isa.enums import Engine
 from nki.ir.views.tensor import NkiTensor
@@ -59,10 +53,6 @@ LEFT_ON_CHIP = ROUND_TRIP / 2
 """What it is worth, in ns, that later steps may find rows on chip."""
 
 
-Fixed = dict[tuple[int, int], Resident]
-"""Operands that are the same for all rows, by member and operand."""
-
-
 class Rows(RowProducts):
     """A group, ready to be emitted."""
 
@@ -71,6 +61,8 @@ class Rows(RowProducts):
         self.group = group
         *self.batch, self.count = group.counts
         self.total = math.prod(group.counts)
+        self.kept = {}
+        self.beside = {}
         own = Counter(buffer for member in group.members for buffer in member.reads)
         self.inside = {
             buffer
@@ -96,11 +88,12 @@ class Rows(RowProducts):
             self._tiling(member) if isinstance(member, RowNest) else None
             for member in group.members
         ]
+        self.reads = own
+        self.behind = {}
+        self.turned = {}
         self.on_scalar: set[int] = set()
         self.summed: dict[int, int] = {}
         self.moments: dict[int, int] = {}
-        self.kept: dict[int, list[NkiTensor]] = {}
-        self.beside: dict[int, dict[int, NkiTensor]] = {}
         self.made: dict[Buffer, list[NkiTensor]] = {}
         self.loaded: dict[Any, NkiTensor] = {}
 
@@ -165,8 +158,10 @@ class Rows(RowProducts):
         group = self.group
         taken = sum(group.steps[b] * item_size(group.types[b]) for b in self.resident)
         taken *= self.each
-        taken += sum(m.right_bytes() for m in group.members if isinstance(m, RowProduct))
-        return taken <= RESIDENT
+        right = [m.right_bytes() for m in group.members if isinstance(m, RowProduct)]
+        if self.total <= PARTITIONS:  # each is used once, one after the other
+            return taken + max(right, default=0) <= 2 * RESIDENT
+        return taken + sum(right) <= RESIDENT
 
     def _tiling(self, member: RowNest) -> Tiling:
         rows = Axis(min(self.count, PARTITIONS), member.rows.strides)
@@ -232,6 +227,13 @@ class Rows(RowProducts):
             self.moments = self._moments()
             self.on_scalar = self._moved()
             self.summed = self._sums()
+        self.behind = self._behind()
+        members = self.group.members
+        for number, (reader, sides) in with_turned(members, self.behind, self.total).items():
+            other = members[reader]
+            assert isinstance(other, RowProduct)
+            members[reader] = replace(other, sides=sides)
+            self.turned[number] = reader
         for number, member in enumerate(self.group.members):
             if isinstance(member, RowProduct) and self._keeps(member):
                 self.kept[number] = self._columns_kept(member)
@@ -277,16 +279,9 @@ class Rows(RowProducts):
     def _matrices(self, index: list[Any], several: int, fixed: Fixed) -> None:
         """All rows of so many elements of the batch, from one on."""
         builder = self.device.builder
-        right = {
-            number: member.sides.of_columns_of(
-                (several, member.batch[-1].strides[RIGHT] if member.batch else 0),
-                0,
-                member.columns,
-                member.start(RIGHT, index, 0),
-            )
-            for number, member in enumerate(self.group.members)
-            if isinstance(member, RowProduct)
-        }
+        right = Right(self.group.members, index, several)
+        if not self._is_straight():  # what a loop on the device needs is loaded before it
+            right.load()
 
         def rows(start: Any, count: int, each: int) -> None:
             # Tiles that all of the batch reads are the same in every element of it.
@@ -294,9 +289,8 @@ class Rows(RowProducts):
             beside = Beside(index, several) if several > 1 else None
             for number in range(several):
                 own = [*index[:-1], index[-1] + number] if number else index
-                moving = {member: parts[number] for member, parts in right.items()}
                 tile = Tile(own, start, count, each, loaded, beside=beside, number=number)
-                self._rows(tile, fixed, moving)
+                self._rows(tile, fixed, right)
             if beside is not None:
                 self._store_beside(beside, start, count)
 
@@ -373,7 +367,7 @@ class Rows(RowProducts):
                 scalar += count / fast
         return found
 
-    def _rows(self, tile: Tile, fixed: Fixed, right: dict[int, list[NkiTensor]]) -> None:
+    def _rows(self, tile: Tile, fixed: Fixed, right: Right) -> None:
         """One tile of rows through all members."""
         device, group = self.device, self.group
         first = tile.start
@@ -401,10 +395,11 @@ class Rows(RowProducts):
             behind = None if buffer in self.inside or tile.step > 1 else source
             tiles[buffer] = Resident(device, room, 0, behind, first * step)
         for number in range(1 if self.together else tile.step):
-            own = {
-                buffer: one._replace(first=one.first + number * group.steps[buffer])
-                for buffer, one in tiles.items()
-            }
+            own = tiles
+            if tile.step > 1:
+                own = {
+                    b: replace(t, first=t.first + number * group.steps[b]) for b, t in tiles.items()
+                }
             self._members(replace(tile, start=tile.start + number, totals={}), own, fixed, right)
         for buffer in self.resident:
             if tile.step > 1:
@@ -451,16 +446,14 @@ class Rows(RowProducts):
             pattern = [(tile.step * step, tile.rows), (step, tile.step), (1, width)]
         self.device.copy(room, source.elements(pattern, first * step + low))
 
-    def _members(
-        self, tile: Tile, tiles: Tiles, fixed: Fixed, right: dict[int, list[NkiTensor]]
-    ) -> None:
+    def _members(self, tile: Tile, tiles: Tiles, fixed: Fixed, right: Right) -> None:
         """The members for rows of which each partition has one."""
         device, group = self.device, self.group
         for number, member in enumerate(group.members):
             if isinstance(member, RowProduct):
                 with device.builder.at(device.place_in_graph(member.contraction)):
-                    self._product(number, member, tile, tiles, right[number])
-            else:
+                    self._product(number, member, tile, tiles, fixed, right[number][tile.number])
+            elif number not in self.behind.values():
                 with device.builder.at(device.place_in_graph(member.loop)):
                     self._nest(number, member, tile, tiles, fixed)
 
@@ -468,22 +461,7 @@ class Rows(RowProducts):
         """A nest for one tile of rows."""
         device, loop, tiling = self.device, member.loop, self.tilings[number]
         assert tiling is not None
-        operands: list[Operand] = []
-        offsets: list[Any] = []
-        for operand, (place, type) in enumerate(zip(member.places, types_of(loop))):
-            initial = operand > len(loop.leaves)
-            here = place.buffer in tiles and place.buffer not in self.group.apart
-            if (number, operand) in fixed:
-                operands.append(fixed[number, operand])
-                offsets.append(0)
-            elif not initial and here and member.rows.strides[operand]:
-                operands.append(tiles[place.buffer])
-                offsets.append(place.offset // item_size(type))
-            else:
-                stored = Stored(device, place, type)
-                again = operand > 0 and not initial and self._is_read_again(member, operand)
-                operands.append(Loaded(stored, tile.loaded) if again else stored)
-                offsets.append(0 if initial else member.start(operand, tile.index, tile.start))
+        operands, offsets = self._operands(number, member, tile, tiles, fixed)
         own = self._own(tiling, tile.rows, tile.step)
         nest = Nest(device, loop, operands, number in self.on_scalar)
         offsets = offsets[: len(own.partition.strides)]
@@ -514,6 +492,68 @@ class Rows(RowProducts):
                 device.builder.emit("tensor_reduce", dst=total, op=ALU["add"], data=sums, axis=(1,))
             return
         nest.emit(own, offsets, rolled=False)
+
+    def _operands(
+        self, number: int, member: RowNest, tile: Tile, tiles: Tiles, fixed: Fixed
+    ) -> tuple[list[Operand], list[Any]]:
+        """The operands of a nest for one tile of rows, and where in them its elements begin."""
+        device, loop = self.device, member.loop
+        operands: list[Operand] = []
+        offsets: list[Any] = []
+        for operand, (place, type) in enumerate(zip(member.places, types_of(loop))):
+            initial = operand > len(loop.leaves)
+            here = place.buffer in tiles and place.buffer not in self.group.apart
+            if (number, operand) in fixed:
+                operands.append(fixed[number, operand])
+                offsets.append(0)
+            elif not initial and here and member.rows.strides[operand]:
+                operands.append(tiles[place.buffer])
+                offsets.append(place.offset // item_size(type))
+            else:
+                stored = Stored(device, place, type)
+                again = operand > 0 and not initial and self._is_read_again(member, operand)
+                operands.append(Loaded(stored, tile.loaded) if again else stored)
+                offsets.append(0 if initial else member.start(operand, tile.index, tile.start))
+        return operands, offsets
+
+    def _behind(self) -> dict[int, int]:
+        """Products, and the nests behind them that alone read their results, column by column,
+        which they find in PSUM."""
+        found = {}
+        members = self.group.members
+        apart = {*self.moments, *self.moments.values(), *self.summed, *self.summed.values()}
+        for number, (member, nest) in enumerate(pairwise(members)):
+            if not isinstance(member, RowProduct) or not isinstance(nest, RowNest):
+                continue
+            target, plain = member.uses[0], nest.loop.fold is None and number + 1 not in apart
+            inside = target.buffer in self.inside and self.reads[target.buffer] == 1
+            if not plain or not inside or member.across != 1:
+                continue
+            operand = nest.reads.index(target.buffer) + 1 if target.buffer in nest.reads else 0
+            if operand and nest.uses[operand] == target and goes_by_column(nest, operand):
+                found[number] = number + 1
+        return found
+
+    def _nest_behind(
+        self, number: int, tile: Tile, tiles: Tiles, fixed: Fixed, total: NkiTensor, column: int
+    ) -> None:
+        """Columns of a nest from one on, of a product's result in PSUM."""
+        device, product = self.device, self.group.members[number]
+        number = self.behind[number]
+        member = self.group.members[number]
+        assert isinstance(member, RowNest)
+        target = product.uses[0]
+        operands, offsets = self._operands(number, member, tile, tiles, fixed)
+        operands[1 + member.reads.index(target.buffer)] = Resident(
+            device, total, -(target.low + column)
+        )
+        rows, columns = total.shape
+        (axis,) = member.inner
+        offsets = [at + column * step for at, step in zip(offsets, axis.strides)]
+        tiling = tiled(Axis(rows, member.rows.strides), [Axis(columns, axis.strides)], columns)
+        with device.builder.at(device.place_in_graph(member.loop)):
+            nest = Nest(device, member.loop, operands, number in self.on_scalar)
+            nest.emit(tiling, offsets, rolled=False)
 
     def _sums(self) -> dict[int, int]:
         """Nests that sum up along rows what a nest before them makes with a function of the scalar

@@ -22,7 +22,7 @@ from graph_compiler.execute.steps import Place
 from graph_compiler.execute.views import collapsed, row_major
 from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import Device
-from graph_compiler.lower.elementwise import evaluate
+from graph_compiler.lower.evaluation import evaluate
 from graph_compiler.lower.movement import (
     clamped,
     distance_of,

@@ -358,6 +358,8 @@ class Sides:
         for begin in range(0, width, most):
             parts: list[tuple[NkiTensor, int]] = []
             end = min(begin + most, width)
+            if self._fill_neighbours(found, begin, end, start):
+                continue
             for column in range(begin, end, PARTITIONS):
                 rows = min(PARTITIONS, end - column)
                 parts.append(rows_of(rows, start + column * self.across))
@@ -367,6 +369,27 @@ class Sides:
                     "tensor_copy", dst=tile[:, begin:end], src=into_bank(device, views)
                 )
         return found
+
+    def _fill_neighbours(self, found: list[NkiTensor], begin: int, end: int, start: Any) -> bool:
+        """Turn several blocks of columns that one transfer loads: a partition has neighbouring
+        ones, which lie in one run. False where there are no several, or where they are on chip."""
+        device, count = self.device, self.depth.elements
+        several, rest = divmod(end - begin, PARTITIONS)
+        first = start + begin * self.across
+        here = self._held(self.right, Run(0, PARTITIONS, 0, self.across), first)[0] is not None
+        if rest or several < 2 or here:
+            return False
+        part = device.tile((PARTITIONS, several, count), self.dtype)
+        pattern = [(several * self.across, PARTITIONS), (self.across, several), (self.down, count)]
+        device.copy(part, device.elements(self.right, self.type, pattern, first))
+        for number, tile in enumerate(found):
+            views = [self._part(part[:, place, :], 0, number) for place in range(several)]
+            bank = into_bank(device, views)
+            rows = bank.shape[0]
+            room = tile[:, begin:end].reshape((rows, PARTITIONS, several)).permute((0, 2, 1))
+            source = bank.reshape((rows, several, PARTITIONS))
+            device.builder.emit("tensor_copy", dst=room, src=source)
+        return True
 
     def _rows_of_columns(self, rows: int, start: Any) -> tuple[NkiTensor, int]:
         """[rows, depth] of the right operand, and where in the tile the depth begins."""

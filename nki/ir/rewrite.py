@@ -87,7 +87,11 @@ class Cloner:
         if isinstance(node, Op):
             known = self.accesses
             values = [
-                value if value.__class__ in _PLAIN else known.get(id(value)) or self._value(value)
+                value
+                if value.__class__ in _PLAIN
+                else self._value(value)
+                if (access := known.get(id(value))) is None
+                else access
                 for value in node.values
             ]
             after = node.after and tuple(self.ops.get(op, op) for op in node.after)

@@ -97,3 +97,42 @@ def test_constants_of_layers_keep_what_they_repeat_once() -> None:
     sizes = [len(t.data) for t in compiled.kernel.program.tensors if t.data is not None]
     assert max(sizes) <= 8 * 256 * 4
     assert static_timeline(compiled.kernel.program) is not None
+
+
+PERCEPTRON = """HloModule perceptron
+ENTRY e {
+ x = TYPE[ROWS,256] parameter(0)
+ w = TYPE[256,HIDDEN] parameter(1)
+ b = TYPE[HIDDEN] parameter(2)
+ v = TYPE[HIDDEN,80] parameter(3)
+ d = TYPE[ROWS,HIDDEN] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+ bs = TYPE[ROWS,HIDDEN] broadcast(b), dimensions={1}
+ s = TYPE[ROWS,HIDDEN] add(d, bs)
+ h = TYPE[ROWS,HIDDEN] tanh(s)
+ ROOT r = TYPE[ROWS,80] dot(h, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}"""
+
+
+@pytest.mark.parametrize("type", DTYPES)
+@pytest.mark.parametrize(("rows", "hidden"), [(128, 640), (77, 384), (200, 384), (100, 390)])
+def test_products_of_products(type: str, rows: int, hidden: int) -> None:
+    """Of one tile of rows the first product is made turned where the second one's depth has tiles
+    of one size, as multiples of 128 have: only x is turned, two blocks of 128 elements."""
+    random = np.random.default_rng(3)
+    x, w, b, v = (
+        random.standard_normal(shape).astype(DTYPES[type])
+        for shape in ((rows, 256), (256, hidden), (hidden,), (hidden, 80))
+    )
+    w, v = (array * DTYPES[type].type(0.06) for array in (w, v))
+    text = PERCEPTRON.replace("TYPE", type).replace("ROWS", str(rows))
+    module = parse_text(text.replace("HIDDEN", str(hidden)))
+    wide = [array.astype(np.float64) for array in (x, w, b, v)]
+    expected = np.tanh(wide[0] @ wide[1] + wide[2]) @ wide[3]
+    unit = 2.0**-22 if type == "f32" else 2.0**-8
+    compiled = compile(module, "trn2")
+    (found,) = compiled(x, w, b, v)
+    np.testing.assert_allclose(found.astype(np.float64), expected, rtol=unit, atol=16 * unit)
+    names = [
+        op.row.name for body in assemble(module, TARGETS["trn2"]).bodies for op in operations(body)
+    ]
+    assert rows > 128 or hidden % 128 or names.count("nc_transpose") == 2
