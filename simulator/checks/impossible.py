@@ -15,6 +15,7 @@ from isa.access import AccessPattern
 from isa.alu import AluOperator
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
+from isa.machine.control import LoopBegin, RegisterLoad, RegisterStore
 from isa.program import Program, SourceLocation
 from isa.spec import Instruction
 from isa.stream import in_columns
@@ -55,8 +56,12 @@ def _problems(instruction: Instruction, most: int, most_bytes: int) -> Iterator[
                     f"{name}={operator.name} works on bit patterns of integers, {tensor} is "
                     f"{pattern.dtype}"
                 )
+    if row is LoopBegin and values["step"] == 0:
+        yield "step is 0, so that the loop does not end"
     for tensor, pattern in tensors.items():
         count = _elements(pattern)
+        if row in (RegisterLoad, RegisterStore) and any(n == 0 for _, n in pattern.dims):
+            yield f"{tensor} has no element, and a register holds one"
         if row.asynchronous:
             partitions = pattern.partitions if type(pattern.partitions) is int else 0
             size = count * partitions * DTYPES[pattern.dtype].size

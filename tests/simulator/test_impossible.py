@@ -98,3 +98,35 @@ def test_the_unchanged_program_is_loaded(tmp_path):
     path = tmp_path / "whole.neff"
     save(assemble(TEXT), path)
     nki.load(path)
+
+
+@nki.jit(platform_target="trn2")
+def counted(a, times):
+    tile, register = nl.load(a), nisa.register_alloc()
+    nisa.register_load(register, nl.load(times))
+
+    def twice(_):
+        nisa.tensor_tensor(dst=tile, data1=tile, data2=tile, op=nl.add)
+
+    nl.fori_loop(0, register, twice)
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nl.store(out, tile)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [(" step=1 ", " step=0 ", "does not end"), ("+0x0[1][1] #", "+0x0[0][0] #", "no element")],
+)
+def test_loops_and_registers_that_no_engine_has_are_refused(old, new, message, tmp_path):
+    specs = nki.TensorSpec((4, 8), nl.float32), nki.TensorSpec((1, 1), nl.int32)
+    lines = disassemble(nki.compile(counted, *specs).program).splitlines()
+    at = next(
+        n for n, line in enumerate(lines) if old in line and ("Loop" in line or "Load " in line)
+    )
+    lines[at] = lines[at].replace(old, new)
+    path = tmp_path / "changed.neff"
+    save(assemble("\n".join(lines)), path)
+    with pytest.raises(nki.NeuronError, match=message) as caught:
+        nki.load(path)
+    assert caught.value.code == "program-malformed"
