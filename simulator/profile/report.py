@@ -28,6 +28,7 @@ from simulator.profile.verdict import (
     PathLine,
     Wait,
     WhatIfs,
+    line_texts,
     path_causes,
     path_lines,
     place_at,
@@ -94,7 +95,8 @@ class MemoryProfile:
 class LineProfile:
     """A line of the kernel's source on one core: what its instructions occupy, by engine, in ns.
 
-    `dma` is the time of its transfers as if all DMA engines shared each evenly.
+    `text` is the line, or one call where several calls of the line have instructions. `dma` is
+    the time of its transfers as if all DMA engines shared each evenly.
     """
 
     core: int
@@ -460,6 +462,7 @@ def _memories(program: Program, target: Target) -> list[MemoryProfile]:
 def _lines(program: Program, timeline: Timeline, target: Target) -> list[LineProfile]:
     sums: dict[tuple[int, str, int, str], dict[str, float]] = {}
     executed: dict[tuple[int, str, int, str], int] = {}
+    texts = line_texts(program)
 
     for number, measured in enumerate(timeline.cores):
         for engine, time in measured.engines.items():
@@ -471,7 +474,7 @@ def _lines(program: Program, timeline: Timeline, target: Target) -> list[LinePro
             )
             for location, at in locations.items():
                 place = place_at(program, location)
-                key = number, place.file, place.line, place.text.strip()
+                key = number, place.file, place.line, texts.get(place, "")
                 executed[key] = executed.get(key, 0) + int(times[at])
                 for name, spent in (
                     (NAMES[engine], ns[at]),

@@ -50,7 +50,11 @@ class PathCause:
 
 @dataclass(frozen=True, slots=True)
 class PathLine:
-    """What part of the critical path a line of one core takes, and by what, in ns."""
+    """What part of the critical path a line of one core takes, and by what, in ns.
+
+    `text` is the line, or one call where several calls of the line have instructions: each call
+    then has its own `PathLine`.
+    """
 
     core: int
     file: str
@@ -130,6 +134,21 @@ def place_at(program: Program, location: Any) -> SourceLocation:
     return program.locations[location]
 
 
+def line_texts(program: Program) -> dict[SourceLocation, str]:
+    """What rows of a report call the locations of a program: the text of the line, or of the call
+    alone where several calls of one line have instructions."""
+    calls: dict[tuple[str, int, str], set[tuple[int, int]]] = {}
+    for place in program.locations:
+        spans = calls.setdefault((place.file, place.line, place.text), set())
+        spans.add((place.column, place.end_column))
+    texts = {}
+    for place in program.locations:
+        several = len(calls[place.file, place.line, place.text]) > 1
+        call = place.text[place.column : place.end_column] if several else ""
+        texts[place] = call.strip() or place.text.strip()
+    return texts
+
+
 def path_causes(timeline: Timeline) -> list[PathCause]:
     """The critical path by cause and engine, largest first."""
     sums: dict[tuple[Cause, str], float] = {}
@@ -141,11 +160,12 @@ def path_causes(timeline: Timeline) -> list[PathCause]:
 
 
 def path_lines(program: Program, timeline: Timeline) -> list[PathLine]:
-    """The critical path by core and line, largest first."""
+    """The critical path by core and line, or call of a line that has several, largest first."""
+    texts = line_texts(program)
     sums: dict[tuple[int, str, int, str], dict[str, float]] = {}
     for (step, cause), ns in _spent(timeline):
         place = place_of(program, step)
-        entry = sums.setdefault((step.core, place.file, place.line, place.text.strip()), {})
+        entry = sums.setdefault((step.core, place.file, place.line, texts.get(place, "")), {})
         entry[cause.value] = entry.get(cause.value, 0.0) + ns
     found = []
     for (core, file, line, text), causes in sums.items():

@@ -146,3 +146,23 @@ def test_lines_of_two_cores_stay_apart():
     assert exp[0].executed == exp[1].executed == 4
     assert "core" in report.text()
     assert sum(one.percent for one in report.path) == pytest.approx(100)
+
+
+def test_calls_of_one_line_have_rows_of_their_own():
+    @nki.jit(target="trn2")
+    def kernel(a):
+        x = nl.load(a)
+        y = nl.ndarray(x.shape, x.dtype, nl.sbuf)
+        nisa.activation(y, op=nl.exp, data=x); nisa.tensor_copy(x, y)  # fmt: skip  # noqa: E702
+        out = nl.ndarray(a.shape, a.dtype, nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=x)
+        return out
+
+    _, report = nki.profile(kernel)(np.ones((128, 512), np.float32))
+    exp, copy = "nisa.activation(y, op=nl.exp, data=x)", "nisa.tensor_copy(x, y)"
+    engines = {line.text: {*line.by_engine} - {"DMA"} for line in report.lines}
+    assert engines[exp] == {"ScalarE"} and engines[copy] == {"VectorE"}
+    lines = {one.text: one.line for one in report.path_lines}
+    assert lines[exp] == lines[copy] == lines["x = nl.load(a)"] + 2
+    rows = [row for row in report.text().splitlines() if f"test_verdict.py:{lines[exp]} " in row]
+    assert {text for text in (exp[:28], copy) for row in rows if text in row} == {exp[:28], copy}
