@@ -196,9 +196,18 @@ def activation_reduce(
     scale: NkiTensor | Number = 1.0,
     name: str | None = None,
 ) -> NkiInstruction:
-    """`activation` that resets the accumulate registers first and reads them into `reduce_res`.
+    """`activation` that also sums its results along the free axis, in one pass of the engine.
 
-    Raises as `activation`.
+    Each element is first scaled, then the bias is added, then `op` is applied:
+
+        dst[p, f] = op(data[p, f] * scale[p] + bias[p])
+        reduce_res[p, 0] = sum over f of op(data[p, f] * scale[p] + bias[p])
+
+    The sum is of the results of `op`, not of `data`. It is taken in fp32, before the results are
+    rounded to the dtype of `dst`, and starts from zero. `dst` has as many elements as `data`.
+    `reduce_res` is a column [P, 1]; None leaves the sums in the engine's accumulate registers,
+    where an `activation` with `reduce_cmd` finds them. `reduce_op` can only be `nl.add`. `scale`
+    and `bias` are as in `activation`. Raises as `activation`.
 
     Parameters:
         dst: tensor in sbuf or psum, written

@@ -365,6 +365,22 @@ def test_activation_with_its_sum(dtype):
     assert_close(total, expected.sum(axis=1, keepdims=True), 80 + ACTIVATION_ULPS)
 
 
+@covers("activation_reduce")
+def test_an_activation_sums_its_results_before_they_are_rounded():
+    @nki.jit
+    def kernel(a, bias):
+        squares, total = sbuf(a.shape, BF16), sbuf((P, 1), nl.float32)
+        nisa.activation_reduce(squares, nl.square, load(a), nl.add, total, load(bias), 2.0)
+        return store(squares), store(total)
+
+    rows, columns = np.arange(P, dtype=F32)[:, None], np.arange(16, dtype=F32)[None]
+    exact = np.square(2 * columns + rows)
+    squares, total = run("activation_reduce", kernel, np.repeat(columns, P, axis=0), rows)
+    np.testing.assert_array_equal(squares, exact.astype(BF16))
+    np.testing.assert_array_equal(total, exact.sum(axis=1, keepdims=True))
+    assert (squares.astype(F32).sum(axis=1, keepdims=True) != total).any()
+
+
 @covers("reciprocal")
 @pytest.mark.parametrize("dtype", [F32, BF16])
 def test_reciprocal(dtype):
