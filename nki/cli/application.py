@@ -14,8 +14,9 @@ from contextvars import copy_context
 from functools import cache
 
 import click
-from click.shell_completion import shell_complete
+from click.shell_completion import add_completion_class, shell_complete
 
+from nki.cli.bash_completion import WholeLineBashComplete
 from nki.cli.compile import compile_command
 from nki.cli.diff import diff_command
 from nki.cli.disasm import disasm_command
@@ -117,6 +118,7 @@ def _version() -> str:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code. Without a command, show the help."""
     if arguments is None and (wanted := _completion()):
+        add_completion_class(WholeLineBashComplete)
         return shell_complete(group(), {}, "nki", "NKI_COMPLETE", wanted)
     given = list(sys.argv[1:] if arguments is None else arguments)
     presentation = Presentation("--json" in given, "--traceback" in given)
