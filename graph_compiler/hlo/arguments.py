@@ -17,6 +17,7 @@ def module_argument(value: Any, function: str) -> Module:
     Traceback (most recent call last):
     ...
     isa.errors.NeuronError: [NKI0711 argument-kind] evaluate takes a graph, not str 'model.hlo.pb'.
+      try: Read the graph first: graph_compiler.load(path), or parse_text(text) of HLO text.
     """
     if isinstance(value, Module):
         return value

@@ -159,4 +159,5 @@ def test_the_text_names_the_callers_of_a_line_that_is_refused(mode):
     assert lines[1:] == [
         f"  at {place(wrong, 1)}",
         f"  called from {place(kernel, 2)}",
+        f"  try: {caught.value.hint}",
     ]

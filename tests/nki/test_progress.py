@@ -191,8 +191,8 @@ def test_graphs_have_the_same_progress(tmp_path) -> None:
         AT_ONCE + NEURONX_CC, *given, *places, "--no_cache", "--verbose", "info"
     )
     assert code == 0, written
-    assert re.search(r"\d s  plan 1 of 3: \w+", shown(written))
-    assert re.search(r"\d s  plan 2 of 3 \(right 8192\): \w+", shown(written))
+    assert re.search(r"\d s  plan 1 of 2: \w+", shown(written))
+    assert re.search(r"\d s  plan 2 of 2 \(right 8192\): \w+", shown(written))
     assert any(re.search(r"schedule: \d+\.\d+ s", line) for line in screen(written))
     assert not any(re.search(r"^ *\d+ s  ", line) for line in screen(written))
 
