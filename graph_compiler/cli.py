@@ -303,7 +303,10 @@ def _write_all(stream: Any, data: bytes) -> None:
     help="Iterations of all loops together after which a run counts as endless. Default: 4194304.",
 )
 @click.option(
-    "--save-outputs", "folder", metavar="DIR", help="Write every output as DIR/output<n>.npy."
+    "--save-outputs",
+    "folder",
+    metavar="DIR",
+    help="Write every output as DIR/output0.npy and so on.",
 )
 @_ALL
 @options.presented

@@ -27,7 +27,7 @@ _API = "nki/api/nki.isa.rst#nki.isa."
 
 
 class TensorScalarReduce(MachineInstruction):
-    """dst = data <op0> operand0 in fp32, and each partition's results folded by `reduce_op` into
+    """`dst = data <op0> operand0` in fp32, and each partition's results folded by `reduce_op` into
     its accumulate register before the output cast, as `reduce_command` says.
 
     `initial` is what load_reduce puts into the registers first.

@@ -10,7 +10,7 @@ from isa.spec import MachineInstruction
 
 
 class Activate2(MachineInstruction):
-    """dst = op((data <op0> operand0) <op1> operand1) in fp32, operands in the other order with
+    """`dst = op((data <op0> operand0) <op1> operand1)` in fp32, operands in the other order with
     `reverse0`, `reverse1`; optionally folds each partition's results by `reduce_op`, before the
     output cast, into that partition's accumulate register, as `reduce_command` says.
 

@@ -65,7 +65,7 @@ class RegisterMove(MachineInstruction):
 
 
 class RegisterAlu(MachineInstruction):
-    """dst = left <op> right in 32-bit two's complement."""
+    """`dst = left <op> right` in 32-bit two's complement."""
 
     opcode = 0x05
     engines = SEQUENCERS

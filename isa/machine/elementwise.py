@@ -11,7 +11,7 @@ _API = "nki/api/nki.isa.rst#nki.isa."
 
 
 class TensorTensor(MachineInstruction):
-    """dst = data1 <op> data2, element by element.
+    """`dst = data1 <op> data2`, element by element.
 
     Arithmetic operators compute in fp32; bit-vector operators on the bit patterns. The GpSimd
     engine computes on 32-bit integers natively when all operands are int32 or uint32.
@@ -29,7 +29,7 @@ class TensorTensor(MachineInstruction):
 
 
 class TensorScalar(MachineInstruction):
-    """dst = (data <op0> operand0) <op1> operand1; the operands are numbers or columns.
+    """`dst = (data <op0> operand0) <op1> operand1`; the operands are numbers or columns.
 
     `reverse0` and `reverse1` swap the sides of their operator. `op1` None: one operator.
     """
@@ -50,7 +50,8 @@ class TensorScalar(MachineInstruction):
 
 
 class ScalarTensorTensor(MachineInstruction):
-    """dst = (data <op0> operand0) <op1> operand1; operand0 a number or column, operand1 a tile."""
+    """`dst = (data <op0> operand0) <op1> operand1`; operand0 is a number or column, operand1
+    a tile."""
 
     opcode = 0x22
     engines = (Engine.vector,)

@@ -12,7 +12,7 @@ _API = "nki/api/nki.isa.rst#nki.isa."
 
 
 class TensorTensorScan(MachineInstruction):
-    """dst[i] = (data0[i] <op0> dst[i-1]) <op1> data1[i] along each partition, in fp32.
+    """`dst[i] = (data0[i] <op0> dst[i-1]) <op1> data1[i]` along each partition, in fp32.
 
     `initial` stands for dst[-1]; what is carried is not rounded to dst's dtype. `reverse0` and
     `reverse1` swap the sides of their operator.
@@ -33,7 +33,7 @@ class TensorTensorScan(MachineInstruction):
 
 
 class TensorScalarCumulative(MachineInstruction):
-    """dst[i] = (src[i] <op0> operand0) <op1> dst[i-1] along each partition, in fp32.
+    """`dst[i] = (src[i] <op0> operand0) <op1> dst[i-1]` along each partition, in fp32.
 
     dst[-1] is the partition's accumulate register, as `reduce_command` starts it (with `initial`
     for load_reduce); the last value stays there, not rounded to dst's dtype.

@@ -45,7 +45,7 @@ def _reading(instruction: Instruction, result: Any, negate: Any = False) -> tupl
 
 
 class TensorScalarReduce(Operation):
-    """dst = data <op0> operand0 in fp32, and reduce_res [P, 1] its reduction along the partition.
+    """`dst = data <op0> operand0` in fp32, and reduce_res [P, 1] its reduction along the partition.
 
     The results are reduced before they are converted to dst's dtype. The vector engine's
     accumulate registers hold the reduction: `reduce_cmd` starts them from the operator's identity

@@ -16,7 +16,7 @@ _PAGE = "nki/api/nki.isa.rst#nki.isa.activate2"
 
 
 class Activation2(Operation):
-    """dst = op((data <op0> imm0) <op1> imm1) on the scalar engine, in fp32, with a reduction. gen4.
+    """`dst = op((data <op0> imm0) <op1> imm1)` on ScalarE in fp32, with a reduction; gen4.
 
     (op0, op1) is (multiply, add), (multiply, subtract), (multiply, bypass), (add, bypass),
     (subtract, bypass) or (bypass, bypass); `reverse0` and `reverse1` exchange the operands. imm0,

@@ -126,7 +126,7 @@ class RegisterStore(Operation):
 
 
 class RegisterAlu(Operation):
-    """Register dst = left <op> right. The lowering's own; the public API has no register maths."""
+    """Register `dst = left <op> right`. The lowering's own: no public function."""
 
     name = "register_alu"
     engines = SEQUENCERS

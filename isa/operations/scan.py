@@ -28,7 +28,7 @@ _CUMULATIVE_DTYPES = frozenset(
 
 
 class TensorTensorScan(Operation):
-    """dst[:, i] = (data0[:, i] <op0> dst[:, i-1]) <op1> data1[:, i], with `initial` as dst[:, -1].
+    """`dst[:, i] = (data0[:, i] <op0> dst[:, i-1]) <op1> data1[:, i]`; dst[:, -1] is `initial`.
 
     The free dimensions count as one, in row-major order. The carried value stays in fp32; only
     what is stored is converted to dst's dtype. `reverse0` makes data0 the right side of op0,
@@ -79,7 +79,7 @@ class TensorTensorScan(Operation):
 
 
 class TensorScalarCumulative(Operation):
-    """dst[:, i] = (src[:, i] <op0> imm0) <op1> dst[:, i-1] along each partition, in fp32.
+    """`dst[:, i] = (src[:, i] <op0> imm0) <op1> dst[:, i-1]` along each partition, in fp32.
 
     With op1=subtract it is a value less the one before: the pseudo-code of the SDK's page says so,
     and tensor_tensor_scan's has what is carried on the same side. The vector engine's accumulate

@@ -17,7 +17,7 @@ _VECTOR_GPSIMD = (Engine.unknown, Engine.vector, Engine.gpsimd)
 
 
 class TensorTensor(Operation):
-    """dst = data1 <op> data2, element by element.
+    """`dst = data1 <op> data2`, element by element.
 
     Arithmetic in fp32, except that all-int32 or all-uint32 tiles in SBUF go to the GpSimd engine,
     which computes on integers exactly. Bit-vector operators need integer dtypes.
@@ -82,7 +82,7 @@ class TensorTensor(Operation):
 
 
 class TensorScalar(Operation):
-    """dst = (data <op0> operand0) <op1> operand1, the operands being numbers or [P, 1] columns.
+    """`dst = (data <op0> operand0) <op1> operand1`, the operands being numbers or [P, 1] columns.
 
     `reverse0` swaps the inputs of op0: `operand0 <op0> data`; `reverse1` those of op1. Raises
     shape-mismatch, missing-argument, operator-not-allowed (an arithmetic and a bit-vector one),
@@ -152,7 +152,7 @@ class TensorScalar(Operation):
 
 
 class ScalarTensorTensor(Operation):
-    """dst = (data <op0> operand0) <op1> operand1 with operand0 a number or column, operand1 a
+    """`dst = (data <op0> operand0) <op1> operand1` with operand0 a number or column, operand1 a
     tile; arithmetic operators only, in fp32.
 
     Raises shape-mismatch, wrong-memory (both tiles in PSUM), operator-not-allowed.

@@ -40,7 +40,7 @@ _FIRST = 4
     "--save-outputs",
     "folder",
     metavar="DIR",
-    help="Write every output as DIR/output<n>.npy.",
+    help="Write every output as DIR/output0.npy and so on.",
 )
 @options.presented
 @click.pass_context

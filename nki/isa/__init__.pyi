@@ -36,7 +36,7 @@ def activate2(
     reduce_cmd: reduce_cmd = reduce_cmd.idle,
     name: str | None = None,
 ) -> NkiInstruction:
-    """dst = op((data <op0> imm0) <op1> imm1) on the scalar engine, in fp32, with a reduction. gen4.
+    """`dst = op((data <op0> imm0) <op1> imm1)` on ScalarE in fp32, with a reduction; gen4.
 
     (op0, op1) is (multiply, add), (multiply, subtract), (multiply, bypass), (add, bypass),
     (subtract, bypass) or (bypass, bypass); `reverse0` and `reverse1` exchange the operands. imm0,
@@ -1943,7 +1943,7 @@ def scalar_tensor_tensor(
     reverse1: bool = False,
     name: str | None = None,
 ) -> NkiInstruction:
-    """dst = (data <op0> operand0) <op1> operand1 with operand0 a number or column, operand1 a
+    """`dst = (data <op0> operand0) <op1> operand1` with operand0 a number or column, operand1 a
     tile; arithmetic operators only, in fp32.
 
     Raises shape-mismatch, wrong-memory (both tiles in PSUM), operator-not-allowed.
@@ -2458,7 +2458,7 @@ def tensor_scalar(
     engine: engine = engine.unknown,
     name: str | None = None,
 ) -> NkiInstruction:
-    """dst = (data <op0> operand0) <op1> operand1, the operands being numbers or [P, 1] columns.
+    """`dst = (data <op0> operand0) <op1> operand1`, the operands being numbers or [P, 1] columns.
 
     `reverse0` swaps the inputs of op0: `operand0 <op0> data`; `reverse1` those of op1. Raises
     shape-mismatch, missing-argument, operator-not-allowed (an arithmetic and a bit-vector one),
@@ -2546,7 +2546,7 @@ def tensor_scalar_cumulative(
     reduce_cmd: reduce_cmd = reduce_cmd.reset_reduce,
     name: str | None = None,
 ) -> NkiInstruction:
-    """dst[:, i] = (src[:, i] <op0> imm0) <op1> dst[:, i-1] along each partition, in fp32.
+    """`dst[:, i] = (src[:, i] <op0> imm0) <op1> dst[:, i-1]` along each partition, in fp32.
 
     With op1=subtract it is a value less the one before: the pseudo-code of the SDK's page says so,
     and tensor_tensor_scan's has what is carried on the same side. The vector engine's accumulate
@@ -2622,7 +2622,7 @@ def tensor_scalar_reduce(
     reduce_res_negate: bool = False,
     name: str | None = None,
 ) -> NkiInstruction:
-    """dst = data <op0> operand0 in fp32, and reduce_res [P, 1] its reduction along the partition.
+    """`dst = data <op0> operand0` in fp32, and reduce_res [P, 1] its reduction along the partition.
 
     The results are reduced before they are converted to dst's dtype. The vector engine's
     accumulate registers hold the reduction: `reduce_cmd` starts them from the operator's identity
@@ -2713,7 +2713,7 @@ def tensor_tensor(
     engine: engine = engine.unknown,
     name: str | None = None,
 ) -> NkiInstruction:
-    """dst = data1 <op> data2, element by element.
+    """`dst = data1 <op> data2`, element by element.
 
     Arithmetic in fp32, except that all-int32 or all-uint32 tiles in SBUF go to the GpSimd engine,
     which computes on integers exactly. Bit-vector operators need integer dtypes.
@@ -2789,7 +2789,7 @@ def tensor_tensor_scan(
     reverse1: bool = False,
     name: str | None = None,
 ) -> NkiInstruction:
-    """dst[:, i] = (data0[:, i] <op0> dst[:, i-1]) <op1> data1[:, i], with `initial` as dst[:, -1].
+    """`dst[:, i] = (data0[:, i] <op0> dst[:, i-1]) <op1> data1[:, i]`; dst[:, -1] is `initial`.
 
     The free dimensions count as one, in row-major order. The carried value stays in fp32; only
     what is stored is converted to dst's dtype. `reverse0` makes data0 the right side of op0,

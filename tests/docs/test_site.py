@@ -113,3 +113,14 @@ def test_the_glossary_explains_every_word_of_a_report() -> None:
     text = text.replace("\n", " ").lower()
     units = re.compile(r" (%|us|cycles)$|^TensorE ")
     assert {word for word in words - plain if units.sub("", word).lower() not in text} == set()
+
+
+def test_no_text_of_a_page_is_taken_for_a_tag() -> None:
+    """A browser shows nothing of `<op0>` outside of code."""
+    found = {}
+    for page in DOCS.rglob("*.md"):
+        text = re.sub(r"(`{3,}).*?\1", "", page.read_text(), flags=re.DOTALL)
+        text = re.sub(r"(`+).*?\1", "", text, flags=re.DOTALL)
+        if tags := re.findall(r"<(?!https?:)[A-Za-z][\w-]*[^<>\n]*>", text):
+            found[page.name] = tags
+    assert found == {}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from graph_compiler import GraphOptions, compile, execute, freeze, load, parse_text, verify
+from graph_compiler.frontends.extras import require
 from isa.errors import NeuronError
 
 DOT = """HloModule product, input_output_alias={ {0}: (2, {}, may-alias), {1}: (1, {}, may-alias) }
@@ -80,7 +81,10 @@ def test_what_jax_hands_out() -> None:
 def test_what_torch_hands_out() -> None:
     pytest.importorskip("jax", reason="jax is not installed", exc_type=ImportError)
     torch = pytest.importorskip("torch", reason="torch is not installed", exc_type=ImportError)
-    pytest.importorskip("torchax", reason="torchax is not installed", exc_type=ImportError)
+    try:
+        require("torchax.export", "torch", "a test")
+    except NeuronError as error:  # torchax does not know each torch
+        pytest.skip(error.what)
     layer = torch.nn.Linear(8, 4)
     x = torch.randn(2, 8)
     module = load(torch.export.export(layer, (x,)))
