@@ -117,6 +117,22 @@ def hbm_overflow():
     nki.compile(kernel, nki.TensorSpec((128, 64), nl.float32), target="trn2")
 
 
+def register_overflow():
+    def kernel(a):
+        counts = nl.ndarray((1, 65), nl.int32, nl.sbuf)
+        nisa.memset(counts, 1)
+        registers = [nisa.register_alloc() for _ in range(65)]
+        for i, register in enumerate(registers):
+            nisa.register_load(register, counts[0:1, i : i + 1])
+        tile = nl.load(a)
+        for register in registers:
+            for _ in nl.dynamic_range(register):
+                nisa.tensor_scalar(tile, tile, nl.add, 1.0)
+        return stored(tile)
+
+    nki.simulate(nki.jit(kernel, target="trn2"))(A)
+
+
 LAUNCHES = {
     "symbol-index": symbol_index,
     "symbol-range": symbol_range,
@@ -125,6 +141,7 @@ LAUNCHES = {
     "unknown-argument": wrong_arguments,
     "sbuf-overflow": sbuf_overflow,
     "hbm-overflow": hbm_overflow,
+    "register-overflow": register_overflow,
     "race": race,
     "core-mismatch": core_mismatch,
     "deadlock": deadlock,
@@ -143,7 +160,7 @@ def test_the_text_names_a_line_of_the_file(code):
 
 NOT_HERE = (
     *("symbol-branch", "shape-unsolved", "integer-division"),  # tests/isa/test_affine.py
-    *("register-overflow", "semaphore-overflow"),  # of programs larger than a test should be
+    "semaphore-overflow",  # of programs larger than a test should be
     *("loop-limit", "time-limit", "memory-limit"),  # tests/nki/test_limits.py
     "simulated-time-limit",  # the same
     "uninitialised-control",  # tests/simulator/test_uninitialised_control.py
