@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from isa.sections import Facts, Notes, Prose, Section, Table
 from simulator.profile import official
-from simulator.profile.verdict import Advice, PathLine, Wait, short
+from simulator.profile.verdict import NAMES, Advice, PathLine, Wait, short
 from simulator.timing.uncertainty import LEVEL
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def _head(profile: Profile) -> Facts:
         kernel=f"{profile.kernel} on {profile.target}{cores}",
         time=f"{us(profile.total_ns)} us, and about {profile.overhead_ns / 1e3:,.1f} us to start "
         "and stop a kernel",
+        least_time=_least(profile),
         uncertainty=within,
         bound=Prose(f"{profile.bound}: {profile.reason}"),
         verdict=Prose(_verdict(profile)),
@@ -78,6 +79,17 @@ def _head(profile: Profile) -> Facts:
         TensorE_throttling=throttling,
         activation_tables=tables,
     )
+
+
+def _least(profile: Profile) -> str | None:
+    """The two highest of the lower bounds: no order of the same work takes less."""
+    bounds = sorted(profile.lower_bounds_ns.items(), key=lambda item: -item[1])[:2]
+    if not bounds or not bounds[0][1]:
+        return None
+    names = {engine.name: name for engine, name in NAMES.items()}
+    said = [f"{us(ns)} us by {names.get(one, f'{one.upper()} bandwidth')}" for one, ns in bounds]
+    ratio = profile.total_ns / bounds[0][1]
+    return f"{', '.join(said)}; the time is {ratio:.2f} times the first"
 
 
 def _verdict(profile: Profile) -> str:
