@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -171,7 +172,8 @@ def test_absurd_forms_are_refused(form: str) -> None:
 
 def test_loops_nested_without_end_are_refused() -> None:
     head = TEXT[: TEXT.index("  loop")]
-    loops = "".join(f"{' ' * n}loop %r0 = 0 to 1 step 1:\n" for n in range(2, 2000))
+    deep = range(2, sys.getrecursionlimit() + 1000)
+    loops = "".join(f"{' ' * n}loop %r0 = 0 to 1 step 1:\n" for n in deep)
     with pytest.raises(NeuronError) as caught:
         parse_kernel(head.replace("loc=1", "").replace("loc=0", "") + loops)
     assert "nested too deeply" in caught.value.what

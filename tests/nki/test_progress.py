@@ -138,7 +138,9 @@ def test_progress_appears_and_leaves_nothing(file, columns) -> None:
     assert written.count("\x1b[?25l") == written.count("\x1b[?25h") == 1  # the cursor is back
 
 
-def test_an_interrupted_command_ends_clean(file) -> None:
+def test_an_interrupted_command_ends_clean(tmp_path) -> None:
+    (tmp_path / "slow.py").write_text(KERNEL.replace("1.6", "60"))  # until it is interrupted
+    file = f"{tmp_path}/slow.py:slow"
     given = ("run", file, "--input", "a=ones(128,8):float32")
     code, written = recorded(NKI, *given, interrupt="trace")
     assert code == 130
