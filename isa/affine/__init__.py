@@ -30,7 +30,7 @@ from isa.affine.polynomial import (
 from isa.affine.predicate import DECIDE, Predicate, compare, prove, questions
 from isa.affine.solve import from_sympy, solve_shape
 from isa.affine.text import in_words, parse_form, parse_predicate, variable_ranges
-from isa.affine.values import bind, evaluate, identical, substitute, symbols_of
+from isa.affine.values import bind, evaluate, identical, structure, substitute, symbols_of
 
 __all__ = [
     "DECIDE",
@@ -59,6 +59,7 @@ __all__ = [
     "prove_nonnegative",
     "questions",
     "solve_shape",
+    "structure",
     "substitute",
     "symbols_of",
     "variable_ranges",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from isa.affine.linear import Affine
-from isa.affine.polynomial import Derived, Polynomial, Symbol
+from isa.affine.polynomial import Derived, Polynomial, Symbol, form_key
 from isa.errors import NeuronError
 
 
@@ -106,6 +106,14 @@ def symbols_of(value: Any) -> set[Symbol]:
                     else:
                         found.add(atom)
     return found
+
+
+def structure(value: Any) -> Any:
+    """A hashable picture of an int or a form: equal ones are of identical forms, and comparing them
+    never asks for a decision."""
+    if type(value) is int:
+        return value
+    return value.key if isinstance(value, Affine) else form_key(value)
 
 
 def identical(left: Any, right: Any) -> bool:

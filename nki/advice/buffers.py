@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from nki.advice.changed import (
     Changed,
     Line,
     Renamed,
+    at_line,
     begin,
     begins,
     is_whole,
     line_of,
-    mentions,
     rewritten,
+    tensors_of,
 )
-from nki.ir.nodes import Access, Kernel, Node, Op, Tensor
+from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, operations
 from nki.ir.rewrite import Numbering
 
 
@@ -36,21 +38,25 @@ def deeper_buffers(kernel: Kernel, line: Line) -> Iterator[Changed]:
     """
     names: dict[str, None] = {}
     owners = _owners(kernel, line)
+    everywhere = _places([node for body in kernel.bodies for node in body])
 
     def rewrite(nodes: list[Node], numbering: Numbering) -> list[Node] | None:
-        result, changed = nodes, False
+        result: list[list[Node]] = [[node] for node in nodes]
+        places, changed = _places(nodes), False
         for tensor in owners:
-            first = _first_fill(result, tensor, line)
-            if first is None or not _is_alone(kernel, result, tensor, first):
+            uses = places.get(tensor, {})
+            if sum(uses.values()) != sum(everywhere[tensor].values()):
                 continue
-            fills = [i for i, node in enumerate(result) if _fills(node, tensor, line)]
-            inside = not any(begins(node) is tensor for node in result)
+            fills = [place for place in uses if _fills(nodes[place], tensor, line)]
+            if not fills or fills[0] != next(place for place, count in uses.items() if count):
+                continue
+            inside = not any(begins(nodes[place]) is tensor for place in uses)
             if len(fills) < 2 and not inside:
                 continue
-            result = _renewed(result, fills, tensor, numbering)
+            _renew(result, list(uses), fills, tensor, numbering)
             names[tensor.label] = None
             changed = True
-        return result if changed else None
+        return [node for part in result for node in part] if changed else None
 
     new = rewritten(kernel, rewrite)
     if new is not None:
@@ -60,8 +66,6 @@ def deeper_buffers(kernel: Kernel, line: Line) -> Iterator[Changed]:
 
 def _owners(kernel: Kernel, line: Line) -> list[Tensor]:
     """The tensors that some operation of a line fills."""
-    from nki.advice.changed import at_line
-
     found: dict[Tensor, None] = {}
     for body in kernel.bodies:
         for op in at_line(body, line):
@@ -93,35 +97,33 @@ def _fills(node: Node, tensor: Tensor, line: Line) -> bool:
     return isinstance(node, Op) and line_of(node) == line and _filled(node) is tensor
 
 
-def _first_fill(nodes: list[Node], tensor: Tensor, line: Line) -> int | None:
-    """Where a list first fills a tensor, if nothing in it uses the tensor before that."""
-    for index, node in enumerate(nodes):
-        if _fills(node, tensor, line):
-            return index
-        if begins(node) is not tensor and mentions(node, tensor):
-            return None
-    return None
+def _places(nodes: list[Node]) -> dict[Tensor, dict[int, int]]:
+    """For each tensor where nodes mention it, and how many operations use it there: none where it
+    only begins."""
+    found: dict[Tensor, dict[int, int]] = {}
+    for place, node in enumerate(nodes):
+        for op in operations([node]):
+            for tensor in tensors_of(op):
+                counts = found.setdefault(tensor, {})
+                counts[place] = counts.get(place, 0) + (begins(op) is None)
+    return found
 
 
-def _is_alone(kernel: Kernel, nodes: list[Node], tensor: Tensor, first: int) -> bool:
-    """Whether everything that uses a tensor is in this list."""
-    here = sum(_uses(node, tensor) for node in nodes)
-    return here == sum(_uses(node, tensor) for body in kernel.bodies for node in body)
-
-
-def _uses(node: Node, tensor: Tensor) -> int:
-    if isinstance(node, Op):
-        return int(begins(node) is not tensor and mentions(node, tensor))
-    return sum(_uses(inner, tensor) for inner in node.body)
-
-
-def _renewed(
-    nodes: list[Node], fills: list[int], tensor: Tensor, numbering: Numbering
-) -> list[Node]:
-    """The nodes with a fresh tensor from each of the places `fills` on."""
-    result = [node for node in nodes[: fills[0]] if begins(node) is not tensor]
-    for number, (start, end) in enumerate(zip(fills, [*fills[1:], len(nodes)])):
+def _renew(
+    result: list[list[Node]],
+    places: list[int],
+    fills: list[int],
+    tensor: Tensor,
+    numbering: Numbering,
+) -> None:
+    """Gives the nodes a fresh tensor from each of the places `fills` on."""
+    for place in places:
+        if place < fills[0]:
+            result[place] = [node for node in result[place] if begins(node) is not tensor]
+    for number, (start, end) in enumerate(pairwise([*fills, len(result)])):
         fresh = numbering.tensor(tensor, f".{number}")
-        result.append(begin(fresh))
-        result += Renamed({tensor: fresh}).nodes(nodes[start:end])
-    return result
+        renamed = Renamed({tensor: fresh})
+        for place in places:
+            if start <= place < end:
+                result[place] = renamed.nodes(result[place])
+        result[start].insert(0, begin(fresh))

@@ -128,6 +128,16 @@ def begin(tensor: Tensor) -> Op:
     return Op(StorageBegin, (Access(tensor, tensor.dtype, shape, (tensor.pitch, 1)),))
 
 
+def tensors_of(op: Op) -> set[Tensor]:
+    """The tensors that an operation has views of, rows' indices among them."""
+    found: set[Tensor] = set()
+    for value in op.values:
+        while isinstance(value, Access):
+            found.add(value.storage)
+            value = value.vector_offset
+    return found
+
+
 def mentions(node: Node, tensor: Tensor) -> bool:
     """Whether anything in a node is a view of a tensor."""
     for op in operations([node]):

@@ -191,8 +191,9 @@ def _is_dead(
             return False
     if any(begins(node) is tensor for node in nodes):
         return True
+    here = set(nodes)
     return not any(
-        mentions(node, tensor) for body in kernel.bodies for node in body if node not in nodes
+        mentions(node, tensor) for body in kernel.bodies for node in body if node not in here
     )
 
 

@@ -34,7 +34,7 @@ def half_operands(kernel: Kernel, line: Line) -> Iterator[Changed]:
     chosen = _chosen(kernel, line)
     if not chosen or any(t.data is not None or t.within or t.divided for t in chosen):
         return
-    if any(_is_seen_otherwise(kernel, tensor) for tensor in chosen):
+    if not chosen.keys().isdisjoint(_seen_otherwise(kernel)):
         return
     numbering = Numbering(kernel.tensors, kernel.bodies)
     tensors = {tensor: _narrowed(numbering, tensor) for tensor in chosen}
@@ -83,13 +83,14 @@ def _chosen(kernel: Kernel, line: Line) -> dict[Tensor, None]:
     return {tensor: None for tensor in found if tensor.dtype == WIDE}
 
 
-def _is_seen_otherwise(kernel: Kernel, tensor: Tensor) -> bool:
-    """Whether some view has the bits of a tensor in another data type."""
-    return any(
-        isinstance(value, Access) and value.storage is tensor and value.dtype != tensor.dtype
+def _seen_otherwise(kernel: Kernel) -> set[Tensor]:
+    """The tensors of which some view has the bits in another data type."""
+    return {
+        value.storage
         for op in _all(kernel.bodies)
         for value in op.values
-    )
+        if isinstance(value, Access) and value.dtype != value.storage.dtype
+    }
 
 
 def _narrowed(numbering: Numbering, tensor: Tensor) -> Tensor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from isa.enums import Engine
 from isa.operations.vector import TensorCopy
@@ -39,17 +41,19 @@ def repeated_load(kernel: Kernel, line: Line) -> Iterator[Changed]:
 
     def rewrite(nodes: list[Node], numbering: Numbering) -> list[Node] | None:
         result, index, changed = list(nodes), 0, False
+        loaded = _Loaded(kernel)
         while index < len(result):
-            node = result[index]
-            load = transfer(node, kernel) if isinstance(node, Op) else None
-            if load is not None and load.is_load and line_of(load.op) == line:
-                first = _earlier(result, index, load, kernel)
-                if first is not None:
-                    result = _without(result, index, load, first)
-                    loading.update(place[1] for place in [line_of(first.op)] if place)
-                    changed = True
-                    continue
-            index += 1
+            load = loaded.load(result[index])
+            first = loaded.same(load) if load is not None and line_of(load.op) == line else None
+            if load is None or first is None:
+                loaded.pass_by(result[index], load)
+                index += 1
+                continue
+            behind = len(result) - index - 1
+            result = _without(result, index, load, first)
+            index = len(result) - behind
+            loading.update(place[1] for place in [line_of(first.op)] if place)
+            changed = True
         return result if changed else None
 
     changed = rewritten(kernel, rewrite)
@@ -59,26 +63,42 @@ def repeated_load(kernel: Kernel, line: Line) -> Iterator[Changed]:
         yield Changed("repeated load", text, changed)
 
 
-def _earlier(nodes: list[Node], index: int, load: Transfer, kernel: Kernel) -> Transfer | None:
-    """A load before one, of the same into another tile like its, if the tile still has it."""
-    written: set[Tensor] = set()
-    for node in reversed(nodes[:index]):
+class _Loaded:
+    """What the tiles of a list hold that were loaded, while it is gone through."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.writes: Counter[Tensor] = Counter()
+        self.loads: dict[Any, tuple[Transfer, tuple[int, int]]] = {}
+
+    def load(self, node: Node) -> Transfer | None:
+        """A node as a load of a whole tile."""
+        found = transfer(node, self.kernel) if isinstance(node, Op) else None
+        return found if found is not None and found.is_load and is_whole(found.chip) else None
+
+    def same(self, load: Transfer) -> Transfer | None:
+        """The last load of the same into another tile like its, if the tile still has it."""
+        first, versions = self.loads.get(_what(load), (None, None))
+        if first is None or versions != self._versions(first):
+            return None
+        again = line_of(first.op) == line_of(load.op)  # a load for `hoisted_load`
+        return None if again or first.chip.storage is load.chip.storage else first
+
+    def pass_by(self, node: Node, load: Transfer | None) -> None:
+        """A node that stays."""
         if not isinstance(node, Op):
-            return None
-        first = transfer(node, kernel)
-        if first is not None and first.is_load and _is_same(first, load):
-            again = line_of(first.op) == line_of(load.op)  # a load for `hoisted_load`
-            return None if again or first.chip.storage in written else first
-        written |= _written(node)
-        if load.hbm.storage in written:
-            return None
-    return None
+            self.loads.clear()  # whatever its body writes
+            return
+        self.writes.update(_written(node))
+        if load is not None:
+            self.loads[_what(load)] = load, self._versions(load)
+
+    def _versions(self, load: Transfer) -> tuple[int, int]:
+        return self.writes[load.chip.storage], self.writes[load.hbm.storage]
 
 
-def _is_same(first: Transfer, load: Transfer) -> bool:
-    hbm = first.hbm.storage is load.hbm.storage and first.hbm.geometry == load.hbm.geometry
-    chips = first.chip.geometry == load.chip.geometry and is_whole(first.chip)
-    return hbm and chips and first.chip.storage is not load.chip.storage
+def _what(load: Transfer) -> tuple[Any, ...]:
+    return load.hbm.storage, load.hbm.geometry, load.chip.geometry
 
 
 def _written(op: Op) -> set[Tensor]:
@@ -91,6 +111,7 @@ def _without(nodes: list[Node], index: int, load: Transfer, first: Transfer) -> 
     kept, copied = first.chip.storage, load.chip.storage
     before, after = nodes[:index], nodes[index + 1 :]
     are_own = all(sum(begins(node) is one for node in nodes) == 1 for one in (kept, copied))
+    are_own &= not any(begins(n) is not copied and mentions(n, copied) for n in before)
     ops = [node for node in after if mentions(node, kept) or mentions(node, copied)]
     is_read = any(mentions(node, kept) for node in ops)
     is_changed = any(not isinstance(node, Op) or _written(node) & {kept, copied} for node in ops)

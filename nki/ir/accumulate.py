@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from isa.affine import Affine, bounds, prove
-from isa.affine.polynomial import form_key
+from isa.affine import Affine, bounds, prove, structure
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
 from nki.ir.nodes import Access, Tensor
@@ -249,8 +248,8 @@ def _place(access: Access) -> tuple[Any, ...]:
     shape, strides = access.shape, access.strides
     offset = access.offset
     if _symbolic(shape):
-        shape, strides = tuple(map(form_key, shape)), tuple(map(form_key, strides))
-        offset = offset.key if isinstance(offset, Affine) else form_key(offset)
+        shape, strides = tuple(map(structure, shape)), tuple(map(structure, strides))
+        offset = structure(offset)
     return offset, shape, strides, access.dtype
 
 

@@ -14,10 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from isa.affine import structure
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.program import Guard
 from isa.spec import Operation
+
+_INT = {int}
 
 
 class Register:
@@ -208,10 +211,11 @@ class Access:
     def geometry(self) -> tuple[Any, ...]:
         """Equal for plain views that lie alike within tensors that are alike."""
         tensor = self.storage
+        numbers = (self.offset, *self.shape, *self.strides)
+        if not _INT.issuperset(map(type, numbers)):
+            numbers = tuple(map(structure, numbers))
         return (
-            self.offset,
-            self.shape,
-            self.strides,
+            numbers,
             self.dtype,
             tensor.pitch,
             tensor.dtype,

@@ -4,6 +4,7 @@ computes the same, and takes the time that the kernel takes when it is written l
 from __future__ import annotations
 
 import inspect
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +13,10 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 from nki.advice.advise import retimed
+from nki.advice.buffers import deeper_buffers
+from nki.advice.fusions import fused
+from nki.advice.operands import half_operands
+from nki.advice.repeated import repeated_load
 from nki.pipeline import compile_kernel
 from nki.verification import verify_program
 from simulator import run
@@ -304,3 +309,77 @@ def test_the_changed_kernel_computes_the_same_without_races(case):
         if one.changed.same_results:
             np.testing.assert_array_equal(output, wanted)
         np.testing.assert_allclose(output, wanted, rtol=2e-5, atol=2e-5 * np.abs(wanted).max())
+
+
+def test_a_tile_that_held_something_before_is_loaded_by_copying():
+    def again(a, here):
+        x, y, z = (tile(128, COLUMNS) for _ in range(3))
+        nisa.dma_copy(dst=y, src=a[nl.ds(0, 128), :])
+        nisa.tensor_scalar(dst=z, data=y, op0=nl.multiply, operand0=2.0)
+        nisa.dma_copy(dst=x, src=a[here, :])
+        nisa.tensor_tensor(dst=z, data1=z, data2=x, op=nl.add)
+        nisa.dma_copy(dst=y, src=a[here, :])  # here
+        nisa.tensor_tensor(dst=z, data1=z, data2=y, op=nl.add)
+        return z
+
+    source, start = inspect.getsourcelines(again)
+    (line,) = [start + i for i, text in enumerate(source) if "# here" in text]
+    kernel = by_rows(again).trace(nki.TensorSpec(A.shape, nl.float32), target="trn2")
+    (changed,) = repeated_load(kernel, (__file__, line))
+    program = compile_kernel(changed.kernel)
+    verify_program(program)
+    wanted = run(compile_kernel(kernel), [A]).outputs[0]
+    np.testing.assert_array_equal(run(program, [A]).outputs[0], wanted)
+
+
+def test_loads_at_places_that_registers_decide_are_not_the_same():
+    @nki.jit(target="trn2")
+    def kernel(a):
+        out = nl.ndarray((ROWS, COLUMNS), dtype=a.dtype, buffer=nl.shared_hbm)
+        for i in nl.dynamic_range(0, ROWS, 128):
+            for j in nl.dynamic_range(0, ROWS, 128):
+                x, y = tile(128, COLUMNS), tile(128, COLUMNS)
+                nisa.dma_copy(dst=x, src=a[nl.ds(i, 128), :])
+                nisa.dma_copy(dst=y, src=a[nl.ds(j, 128), :])
+                nisa.tensor_tensor(dst=x, data1=x, data2=y, op=nl.add)
+                nisa.dma_copy(dst=out[nl.ds(i, 128), :], src=x)
+        return out
+
+    out, profile = nki.profile(kernel)(A)
+    np.testing.assert_array_equal(out, A + np.tile(A[-128:], (ROWS // 128, 1)))
+    assert "repeated load" not in [one.bottleneck for one in profile.advice]
+
+
+@pytest.mark.parametrize("change", [deeper_buffers, repeated_load, half_operands, fused])
+def test_the_work_of_finding_a_change_grows_as_the_kernel(change):
+    """A kernel four times as long takes some four times as many calls of Python."""
+
+    def calls(tiles):
+        @nki.jit(target="trn2")
+        def kernel(a):
+            out = nl.ndarray((128 * tiles, 64), dtype=a.dtype, buffer=nl.shared_hbm)
+            for start in range(0, 128 * tiles, 128):
+                here = nl.ds(start, 128)
+                x, y = tile(128, 64), tile(128, 64)
+                nisa.dma_copy(dst=x, src=a[here, :])  # here
+                nisa.activation(dst=y, op=nl.exp, data=x)
+                nisa.dma_copy(dst=out[here, :], src=y)
+            return out
+
+        source, start = inspect.getsourcelines(kernel.function)
+        (line,) = [start + i for i, text in enumerate(source) if "# here" in text]
+        traced = kernel.trace(nki.TensorSpec((128 * tiles, 64), nl.float32), target="trn2")
+        counted = 0
+
+        def count(frame, event, argument):
+            nonlocal counted
+            counted += event == "call"
+
+        sys.setprofile(count)
+        try:
+            list(change(traced, (__file__, line)))
+        finally:
+            sys.setprofile(None)
+        return counted
+
+    assert calls(200) < 6 * calls(50)

@@ -13,6 +13,7 @@ import sys
 import termios
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,8 @@ def recorded(
         env=variables,
         start_new_session=True,
         close_fds=True,
+        # Shells let what runs behind others ignore interrupts, and children inherit that.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     os.close(theirs)
     read = b""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
-from isa.affine import Affine, Polynomial, Predicate, identical
+from isa.affine import Affine, Polynomial, Predicate, identical, structure
 from isa.affine.polynomial import form_key
 from isa.dtypes import DTYPES
 from isa.enums import Engine
@@ -189,9 +189,7 @@ def is_whole(access: Access) -> bool:
 
 def _number(value: Any) -> Any:
     """A number as a key, which asks no question where it is compared."""
-    if value is None or type(value) is int:
-        return value
-    return value.key if isinstance(value, Affine) else form_key(value)
+    return None if value is None else structure(value)
 
 
 def _numbers(values: tuple[Any, ...]) -> tuple[Any, ...]:
