@@ -10,10 +10,10 @@ from itertools import product
 from typing import Any
 
 from graph_compiler.lower.device import Device
+from graph_compiler.lower.machine import BANK
 from graph_compiler.lower.nest import UNROLLED, numbers
 from graph_compiler.lower.operands import Stored
 from graph_compiler.lower.permutation import (
-    BANK,
     SOURCE,
     TARGET,
     Plan,

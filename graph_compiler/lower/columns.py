@@ -30,14 +30,12 @@ from graph_compiler.lower.elementwise import (
     types_of,
 )
 from graph_compiler.lower.evaluation import as_tile, evaluate
-from graph_compiler.lower.nest import PARTITIONS, Axis, axes_of, numbers
+from graph_compiler.lower.machine import PARTITIONS, SUMS
+from graph_compiler.lower.nest import Axis, axes_of, numbers
 from graph_compiler.lower.operands import Stored, stored
 from isa.alu import ALU
 from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor
-
-BANK = 512
-"""Columns of fp32 sums in a bank of PSUM."""
 
 _BESIDE = 0.33
 """The part of the columns of 16-bit floats that the GpSimd engine folds beside the vector engine,
@@ -341,8 +339,8 @@ class Columns:
         sums, folds = totals
         partitions, height, width = value.shape
         mine = width - folds.shape[1]
-        for start in range(0, mine, BANK):
-            size = min(BANK, mine - start)
+        for start in range(0, mine, SUMS):
+            size = min(SUMS, mine - start)
             bank = device.tile((1, size), "float32", Memory.psum)
             for row in range(height):
                 moving = value[:, row, start : start + size]
@@ -390,8 +388,8 @@ class Columns:
             for group in range(groups):
                 self._fold(result, total[group * kept : (group + 1) * kept])
             return
-        for start in range(0, width, BANK):
-            size = min(BANK, width - start)
+        for start in range(0, width, SUMS):
+            size = min(SUMS, width - start)
             bank = device.tile((1, size), "float32", Memory.psum)
             part = total[:, start : start + size]
             ones = self._ones(groups, "float32")

@@ -16,6 +16,7 @@ from graph_compiler.execute.fusion import Lazy, materialised, store
 from graph_compiler.execute.steps import item_size
 from graph_compiler.execute.views import Buffer, View, row_major
 from graph_compiler.hlo.operators.convolution import _places
+from graph_compiler.lower.machine import PARTITIONS
 from graph_compiler.lower.product import MULTIPLIED
 from isa.enums import Engine
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 POSITIONS = 128
 """Places of a window up to which it is one."""
-
-PARTITIONS = 128
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from graph_compiler.execute.contractions import joined
 from graph_compiler.execute.steps import item_size, place_of
 from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import HELD
+from graph_compiler.lower.machine import BANKS
 from graph_compiler.lower.nest import UNROLLED, numbers
 from graph_compiler.lower.sides import Depth, Run, Sides, folded, grouped, runs
 from isa.enums import Memory
@@ -37,9 +38,6 @@ RESIDENT = 48 << 10
 
 KEPT = 64 << 10
 """Bytes of a partition up to which a right operand stays for all rows, loaded block by block."""
-
-PSUM_BANKS = 8
-"""Blocks of columns, of several tiles of rows, that are summed up while the depth is loaded."""
 
 _BLOCKS = 4
 """Blocks of columns that are loaded together, where there are banks for as many."""
@@ -139,10 +137,10 @@ class Cut:
         """Columns that are loaded together, for so many tiles of rows: at least what makes runs
         long, in as many blocks as there are banks for, and no few in the end."""
         least = self.device.target.dma_short_run_bytes.value // self.sides.size
-        wanted = max(least, min(_BLOCKS, PSUM_BANKS // rows) * COLUMNS)
+        wanted = max(least, min(_BLOCKS, BANKS // rows) * COLUMNS)
         parts = max(1, self.columns // wanted)
         width = min(self.columns, -(-self.columns // (parts * COLUMNS)) * COLUMNS)
-        most = PSUM_BANKS // rows * COLUMNS
+        most = BANKS // rows * COLUMNS
         if width > most and self.depth.tiles * width * self.sides.size > KEPT:
             # What does not stay on chip is to be used by all tiles of rows at once.
             width = -(-self.columns // -(-self.columns // most))
@@ -197,7 +195,7 @@ class Cut:
             for place, (element, tile) in enumerate(product(range(places.number), pack))
         ]
         rooms: dict[int, NkiTensor] = {}
-        several = max(1, PSUM_BANKS // len(blocks))
+        several = max(1, BANKS // len(blocks))
         for start in range(0, len(items), several):
             part = items[start : start + several]
             for item, begin, total in self._sums(part, left, right, blocks, width):

@@ -31,9 +31,10 @@ from graph_compiler.lower.bands import (
     runs_of,
     tiles_of,
 )
-from graph_compiler.lower.nest import PARTITIONS, numbers
+from graph_compiler.lower.machine import BANK, PARTITIONS
+from graph_compiler.lower.nest import numbers
 from graph_compiler.lower.operands import Stored
-from graph_compiler.lower.sides import BANK, into_bank
+from graph_compiler.lower.sides import into_bank
 from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor
 

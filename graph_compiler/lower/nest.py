@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from graph_compiler.execute.views import collapsed
+from graph_compiler.lower.machine import PARTITIONS
 from isa.enums import Engine
 from isa.target import Target
 from nki.ir.builder import Builder
 
-PARTITIONS = 128
 FREE_RANK = 3
 """Free dimensions of a tile."""
 

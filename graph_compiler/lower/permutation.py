@@ -18,12 +18,10 @@ from typing import NamedTuple
 from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.steps import item_size
 from graph_compiler.lower.device import Device
-from graph_compiler.lower.nest import PARTITIONS, Axis, axes_of
+from graph_compiler.lower.machine import BANK, PARTITIONS
+from graph_compiler.lower.nest import Axis, axes_of
 from isa.enums import Engine
 from isa.target import Target
-
-BANK = 2048
-"""Bytes of a partition in a bank of PSUM."""
 
 ROOM = 32 << 10
 """Bytes of a partition that a box may take, before and behind the change of order."""

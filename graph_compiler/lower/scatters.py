@@ -23,6 +23,7 @@ from graph_compiler.execute.views import collapsed, row_major
 from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.evaluation import evaluate
+from graph_compiler.lower.machine import PARTITIONS, SUMS
 from graph_compiler.lower.movement import (
     clamped,
     distance_of,
@@ -30,7 +31,6 @@ from graph_compiler.lower.movement import (
     indices_of,
     one_after_another,
 )
-from graph_compiler.lower.nest import PARTITIONS
 from isa.alu import ALU
 from isa.enums import Memory, OobMode
 from nki.ir.views.tensor import NkiTensor
@@ -47,9 +47,6 @@ def emit_scatter(device: Device, step: Scatter, words: Sequence[Any]) -> None:
 
 COLUMNS = 2048
 """Elements of a block that are combined at a time."""
-
-BANK = 512
-"""Columns that the tensor engine writes at a time."""
 
 MOST_PARTS = 32
 """Parts of a block up to which many are combined at a time."""
@@ -261,8 +258,8 @@ class _Rows:
         result = self.device.tile(shape, DTYPES[self.type])
         whole = result.reshape((rows, columns))
         sums = self._sums_of_words if kind(self.type) != "real" else self._sums_of_reals
-        for first in range(0, columns, BANK):
-            part = slice(first, min(first + BANK, columns))
+        for first in range(0, columns, SUMS):
+            part = slice(first, min(first + SUMS, columns))
             total = nl.add(there[:, part], sums(flat[:, part], same), dtype=DTYPES[self.type])
             self.device.builder.emit("tensor_copy", dst=whole[:, part], src=total)
         return result

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from graph_compiler.execute.contractions import Axes, Product
 from graph_compiler.execute.steps import Place, item_size, place_of
 from graph_compiler.lower.arithmetic import DTYPES
-from graph_compiler.lower.nest import PARTITIONS
+from graph_compiler.lower.machine import BANK, PARTITIONS
 from isa.dtypes import DTYPES as DTYPE_ROWS
 from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 DEPTH = PARTITIONS
 """Elements of the depth that the tensor engine contracts at a time."""
-
-BANK = 2048
-"""Bytes of a partition in a bank of PSUM."""
 
 LOADED = 8 << 10
 """Bytes of a partition that are loaded together: what follows need not wait for more."""

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import Pattern
 from graph_compiler.lower.elementwise import Nest, types_of
+from graph_compiler.lower.machine import BANK, PARTITIONS
 from graph_compiler.lower.members import LEFT, RIGHT, Member, RowNest, RowProduct
-from graph_compiler.lower.nest import PARTITIONS, Axis, Tiling
+from graph_compiler.lower.nest import Axis, Tiling
 from graph_compiler.lower.operands import Operand, Stored, same
-from graph_compiler.lower.sides import BANK, Depth, Sides, folded
+from graph_compiler.lower.sides import Depth, Sides, folded
 from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
 

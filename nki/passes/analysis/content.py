@@ -105,7 +105,8 @@ class Content:
         if isinstance(value, Register):
             return kind, self._register(value)
         if isinstance(value, Affine):
-            return kind, self._form(value)
+            constant, terms = self._form(value)
+            return kind, _number(constant), terms
         if isinstance(value, Polynomial):
             return kind, form_key(value)
         if isinstance(value, Predicate):
