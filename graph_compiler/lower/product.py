@@ -27,7 +27,7 @@ from nki.ir.views.tensor import NkiTensor
 if TYPE_CHECKING:
     from graph_compiler.lower.device import Device
 
-BANKS = 4
+SUMMED = 4
 """Tiles of rows that are summed at a time, each in a bank of PSUM."""
 
 MULTIPLIED = frozenset({"bf16", "f16", "f32", "tf32", "f8e5m2", "f8e4m3", "f8e4m3fn"})
@@ -153,8 +153,8 @@ class _Emitter:
             return
         tiles = len(self.depth_tiles)
         blocks = -(-self.columns // COLUMNS)
-        for start in range(0, len(self.row_tiles), BANKS):
-            group = self.row_tiles[start : start + BANKS]
+        for start in range(0, len(self.row_tiles), SUMMED):
+            group = self.row_tiles[start : start + SUMMED]
             kept: dict[int, list[NkiTensor]] = {}
             resident = tiles * len(group) * ROWS * self.size <= RESIDENT
             if resident:
