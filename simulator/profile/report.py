@@ -33,7 +33,7 @@ from simulator.profile.verdict import (
     path_lines,
     place_at,
 )
-from simulator.profile.work import lower_bounds
+from simulator.profile.work import Floor, floor, lower_bounds
 from simulator.timing.flops import PRODUCTS
 from simulator.timing.flops import flops as instruction_flops
 from simulator.timing.timeline import Timeline
@@ -120,7 +120,8 @@ class Profile:
     their data type on the cores used. `arithmetic_intensity` is flop per byte of HBM traffic,
     `balance` the intensity from which the target is compute-bound. `bound` names what most of the
     critical path goes to, and `reason` says where; `path` and `path_lines` are the whole of it, and
-    `waits` what ended its stalls. `lower_bounds_ns` are times that no schedule undercuts.
+    `waits` what ended its stalls. `lower_bounds_ns` are times that no schedule undercuts;
+    `floor` is the highest of them where the run takes little more, else None. It is then `bound`.
     `uncertainty_percent` is the error that most of `uncertainty_rows` published times of kernels
     stay within (`simulator.timing.uncertainty`), None where there are none; whether these kernels
     are bound alike, or all on the target, says `uncertainty_alike`.
@@ -147,6 +148,7 @@ class Profile:
     bound: str
     reason: str
     lower_bounds_ns: dict[str, float]
+    floor: Floor | None
     throttled_ns: float
     table_loads: int
     table_load_ns: float
@@ -181,8 +183,16 @@ class Profile:
 
     @property
     def bottleneck(self) -> str:
-        """What the best advice takes away; `bound` where there is none."""
-        return self.advice[0].bottleneck if self.advice else self.bound
+        """What the best advice takes away; `bound` where there is none, or where the run is at its
+        `floor` and the advice does not lower that."""
+        if not self.advice or (self.floor and self.advice[0].total_ns >= self.floor.least_ns):
+            return self.bound
+        return self.advice[0].bottleneck
+
+    @property
+    def verdict(self) -> str:
+        """In a sentence: the best advice with its gain, or the floor that the run is at."""
+        return table.verdict(self)
 
     def launched_with(self, arguments: Mapping[str, Any]) -> None:
         """Keep the compile-time arguments of the launch, those that are numbers or text."""
@@ -209,6 +219,7 @@ class Profile:
             **{name: _plain(getattr(self, name)) for name in fields},
             "device_ns": self.device_ns,
             "bottleneck": self.bottleneck,
+            "verdict": self.verdict,
             "advice": _plain(self.advice),
             "limits": _plain(self.limits),
             "summary": official.summary(self),
@@ -310,6 +321,13 @@ def profile(program: Program, timeline: Timeline, advisor: Advisor | None = None
     causes, lines = path_causes(timeline), path_lines(program, timeline)
     stalls = verdict.waits(program, timeline)
     known = uncertainty(timeline)
+    bounds = lower_bounds(timeline, target)
+    least = floor(bounds, total, cores, target)
+    bound = causes[0].name if causes else "unknown" if total else "nothing"
+    why = verdict.reason(causes, lines, stalls)
+    if least is not None and causes and least.name not in (bound, causes[0].engine):
+        full = _percent(least.least_ns, total)
+        bound, why = least.name, f"at full rate in {full:.0f} % of the time; {bound} has {why}"
     return Profile(
         uncertainty_percent=None if known is None else known.percent,
         uncertainty_rows=0 if known is None else known.rows,
@@ -329,9 +347,10 @@ def profile(program: Program, timeline: Timeline, advisor: Advisor | None = None
         mfu_percent=_percent(flops / (peak * 1e3), total),
         arithmetic_intensity=flops / traffic if traffic else 0.0,
         balance=peak * 1e3 / rate,
-        bound=causes[0].name if causes else "unknown" if total else "nothing",
-        reason=verdict.reason(causes, lines, stalls),
-        lower_bounds_ns=lower_bounds(timeline, target),
+        bound=bound,
+        reason=why,
+        lower_bounds_ns=bounds,
+        floor=least,
         throttled_ns=max((c.throttled for c in timeline.cores), default=0.0),
         table_loads=sum(c.table_loads for c in timeline.cores),
         table_load_ns=max((c.table_load_ns for c in timeline.cores), default=0.0),

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from isa.sections import Facts, Notes, Prose, Section, Table
 from simulator.profile import official
-from simulator.profile.verdict import NAMES, Advice, PathLine, Wait, short
+from simulator.profile.verdict import Advice, PathLine, Wait, short
+from simulator.profile.work import bound_name
 from simulator.timing.uncertainty import LEVEL
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _head(profile: Profile) -> Facts:
         least_time=_least(profile),
         uncertainty=within,
         bound=Prose(f"{profile.bound}: {profile.reason}"),
-        verdict=Prose(_verdict(profile)),
+        verdict=Prose(verdict(profile)),
         matmul=matmul,
         TensorE_throttling=throttling,
         activation_tables=tables,
@@ -86,16 +87,22 @@ def _least(profile: Profile) -> str | None:
     bounds = sorted(profile.lower_bounds_ns.items(), key=lambda item: -item[1])[:2]
     if not bounds or not bounds[0][1]:
         return None
-    names = {engine.name: name for engine, name in NAMES.items()}
-    said = [f"{us(ns)} us by {names.get(one, f'{one.upper()} bandwidth')}" for one, ns in bounds]
+    said = [f"{us(ns)} us by {bound_name(one)}" for one, ns in bounds]
     ratio = profile.total_ns / bounds[0][1]
     return f"{', '.join(said)}; the time is {ratio:.2f} times the first"
 
 
-def _verdict(profile: Profile) -> str:
-    if not profile.advice:
-        return f"{profile.bottleneck}; no change that was tried saves 1 %"
-    return f"{_title(profile.advice[0])}: {_gain(profile.advice[0], profile.total_ns)}"
+def verdict(profile: Profile) -> str:
+    """What to do next, in a sentence: the best advice, or what the floor of the run leaves."""
+    best = profile.advice[0] if profile.advice else None
+    said = "" if best is None else f"{_title(best)}: {_gain(best, profile.total_ns)}"
+    least = profile.floor
+    if least is None:
+        return said or f"{profile.bottleneck}; no change that was tried saves 1 %"
+    ratio = profile.total_ns / least.least_ns
+    at = f"at the floor of {least.name}, {ratio:.2f} times the least time; {least.helps}"
+    lowers = best is not None and best.total_ns < least.least_ns
+    return f"{at}, such as: {said}" if lowers else at
 
 
 def _title(advice: Advice) -> str:

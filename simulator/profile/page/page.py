@@ -51,6 +51,7 @@ def page(program: Program, timeline: Timeline, found: Profile, other: Profile | 
     parts = [
         f"<h1>{markup.escape(found.kernel)} on {found.target}</h1>",
         '<p class="note">Times are predicted (is_simulation): no device ran this.</p>',
+        f'<p id="verdict">{found.total_us:,.2f} us. {markup.escape(found.verdict)}</p>',
         "<h2>Timeline</h2>",
         '<p><button id="closer">zoom in</button><button id="wider">zoom out</button>'
         '<button id="all">all</button><label><input type="checkbox" id="semaphores"> semaphores'
