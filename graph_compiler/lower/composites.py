@@ -22,6 +22,7 @@ from graph_compiler.hlo.graph import Module
 from graph_compiler.hlo.operators import OPERATORS
 from graph_compiler.hlo.operators.elementwise.transcendental import Erf
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from graph_compiler.lower.dominators import Dominator
 
 Array = np.ndarray[Any, Any]
 
@@ -80,15 +81,15 @@ def recognise(module: Module, block: Block) -> None:
         for inner in node.blocks:
             recognise(module, inner)
     finder = _Finder(module)
-    seen: dict[Node, tuple[Node, ...]] = {}
+    seen: dict[Node, Dominator] = {}
     for node in block.nodes:
-        seen[node] = _dominators(node, seen)
+        seen[node] = _dominator(node, seen)
     covered: set[Node] = set()
     replaced: dict[Node, Node] = {}
     for node in _ends(block, seen):
         if node in covered or node.type not in _TYPES:
             continue
-        for source in seen[node][: -1 - _FARTHEST : -1]:
+        for source in seen[node].farthest:
             if source is node:
                 break
             cone = _cone(node, source)
@@ -107,29 +108,26 @@ def recognise(module: Module, block: Block) -> None:
     block.nodes = [replaced.get(node, node) for node in block.nodes]
 
 
-_FARTHEST = 3
-"""Values, from the farthest on, of which a value may be a function with a name."""
-
 _BEFORE = 2
 """Operations behind a function with a name that depend on the same value alone."""
 
 
-def _ends(block: Block, seen: dict[Node, tuple[Node, ...]]) -> list[Node]:
+def _ends(block: Block, seen: dict[Node, Dominator]) -> list[Node]:
     """Nodes that may be functions, from the last to the first: those used by what depends on
     other values too, and what stands right before them."""
     used = set(block.results)
     for node in block.nodes:
         for operand in node.operands:
-            if operand in seen and seen[operand][-1] not in seen[node]:
+            if operand in seen and seen[operand].farthest[0] is not seen[node].farthest[0]:
                 used.add(operand)
     found = {node: 0 for node in used if node in seen}
     for node in reversed(block.nodes):
         depth = found.get(node)
         if depth is not None and depth < _BEFORE:
             for variable in _variables(node):
-                if variable in seen and len(seen[variable]) > 1:
+                if variable in seen and seen[variable].depth:
                     found.setdefault(variable, depth + 1)
-    return [node for node in reversed(block.nodes) if node in found and len(seen[node]) > 1]
+    return [node for node in reversed(block.nodes) if node in found and seen[node].depth]
 
 
 _TYPES = frozenset({"f32", "bf16", "f16"})
@@ -149,14 +147,18 @@ def _is_element_wise(node: Node) -> bool:
     return row is not None and node.instruction is not None and is_lanewise(row)
 
 
-def _dominators(node: Node, seen: dict[Node, tuple[Node, ...]]) -> tuple[Node, ...]:
-    """The node, and the values that it depends on through each of its variables."""
+def _dominator(node: Node, seen: dict[Node, Dominator]) -> Dominator:
+    """What a node depends on through each of its variables; `seen` gets those from outside."""
     variables = _variables(node) if _is_element_wise(node) else []
     if not variables or any(variable.dims != node.dims for variable in variables):
-        return (node,)
-    first, *others = (seen.get(variable, (variable,)) for variable in variables)
-    common = [value for value in first if all(value in other for other in others)]
-    return (node, *common)
+        return Dominator(node, None)
+    first, *others = (
+        seen.setdefault(variable, Dominator(variable, None)) for variable in variables
+    )
+    nearest: Dominator | None = first
+    for other in others:
+        nearest = None if nearest is None else nearest.common(other)
+    return Dominator(node, nearest)
 
 
 def _cone(node: Node, source: Node) -> list[Node] | None:
