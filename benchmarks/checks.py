@@ -9,7 +9,7 @@ default, every check on. The others are ratios of it to the time without
 
 - "proof": the proof that a program orders all accesses (`nki.verification`);
 - "unset": following data that was never written (`simulator.checks.initialised`);
-- "cores": comparing what cores write or access (`simulator.checks.replicated`, `unordered`);
+- "cores": comparing what cores write or access (`simulator.races.replicated`, `unordered`);
 - "hazards": operands that meet within an operation, sums in PSUM (`nki.ir.hazards`);
 - "none": NKI_CHECKS=0, which leaves out all but the hazards.
 

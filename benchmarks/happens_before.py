@@ -29,9 +29,9 @@ from isa.machine import control, dma, elementwise, tensor
 from isa.program import CoreProgram, Program, Queue, RegisterReference, TensorDeclaration
 from isa.spec import Instruction
 from isa.stream import Stream, in_columns
-from simulator.checks.expand import expand
-from simulator.checks.happens_before import check
-from simulator.checks.prepare import Prepared
+from simulator.races.expand import expand
+from simulator.races.happens_before import check
+from simulator.races.prepare import Prepared
 
 REPEATS = 5
 GOAL = 5.0

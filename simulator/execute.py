@@ -22,13 +22,13 @@ from isa.errors import NeuronError
 from isa.program import Program
 from isa.target import resolve
 from simulator.checks.initialised import Finding, Shadow
-from simulator.checks.replicated import Replicated
 from simulator.host import Prepared, prepare, shared_accesses
 from simulator.machine import Capacity, Device
 from simulator.malformed import refuses_malformed
 from simulator.native.codegen.library import library
 from simulator.oracle import quiet
 from simulator.prepare import Barriers, Preparation, Watch
+from simulator.races.replicated import Replicated
 from simulator.streams import RunningStream, take_turns
 from simulator.tensors import Tensors, size_of
 from simulator.views import Windows

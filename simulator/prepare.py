@@ -24,13 +24,13 @@ from isa.machine.scalar import ACCUMULATORS
 from isa.program import RegisterReference
 from isa.spec import Instruction, MachineInstruction, Meeting
 from simulator.checks.marks import CLEAN, DEAD, Region, Tracked
-from simulator.checks.replicated import Replicated
 from simulator.checks.unset import UNSET, maybe_unset, unset_register
 from simulator.columns import Stage, TrackedColumns, through
 from simulator.control import CONTROL
 from simulator.exchange import Attendance, Exchange, Message
 from simulator.host import Elision
 from simulator.kernels import fixed, moving
+from simulator.races.replicated import Replicated
 from simulator.streams import HALTED, Action, RunningStream
 from simulator.views import Indirect, Window, Windows
 

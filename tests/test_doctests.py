@@ -18,9 +18,9 @@ import isa.files.container
 import nki
 import nki.isa as nisa
 import nki.language as nl
-import simulator.checks.happens_before
 import simulator.execute
 import simulator.profile
+import simulator.races.happens_before
 import simulator.timing
 from graph_compiler.description import describe, remarks
 from graph_compiler.hlo.cost import work_of
@@ -120,7 +120,7 @@ BELOW_THE_API = {
         simulator.execute.run,
         simulator.timing.simulate,
         simulator.profile.profile,
-        simulator.checks.happens_before.check,
+        simulator.races.happens_before.check,
         local_bytes,
         stage_text,
         sniff,

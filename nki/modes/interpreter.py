@@ -29,14 +29,14 @@ from nki.modes.storage import Storage, View
 from simulator.checks import engine_marks
 from simulator.checks.initialised import Shadow
 from simulator.checks.marks import CLEAN, EMPTY, Tracked, covers
-from simulator.checks.replicated import InStep, effect_of, numbered_effect
-from simulator.checks.unordered import Unordered
 from simulator.checks.unset import unset_register
 from simulator.columns import Stage, TrackedColumns, through
 from simulator.exchange import Exchange, Message
 from simulator.kernels import fixed
 from simulator.machine import CoreState
 from simulator.oracle import fill_sentinel, load_register, store_register
+from simulator.races.replicated import InStep, effect_of, numbered_effect
+from simulator.races.unordered import Unordered
 from simulator.views import view_dtype
 
 _NO_EFFECT = engine_marks.Effect()
@@ -314,7 +314,7 @@ def _start_partition(access: Access) -> int:
 
 
 def _twin(row: type[MachineInstruction], values: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """As `simulator.checks.replicated.twin_key`, of operands of the tile IR."""
+    """As `simulator.races.replicated.twin_key`, of operands of the tile IR."""
     if set(row.reads) & set(row.writes):
         return None
     for position in row.writes:

@@ -52,10 +52,10 @@ from nki.trace.exchanges import must_end
 from nki.trace.shared import SharedTensors, results_of, warn_of_lost_results
 from nki.verification.hbm_capacity import HbmInUse
 from simulator.checks.initialised import Shadow
-from simulator.checks.replicated import InStep
-from simulator.checks.unordered import Unordered
 from simulator.oracle import quiet
 from simulator.prepare import Barriers
+from simulator.races.replicated import InStep
+from simulator.races.unordered import Unordered
 from simulator.watchdog import Watchdog
 
 Array = np.ndarray[Any, Any]

@@ -1,4 +1,4 @@
-"""Numbers of what eager mode computes on several cores (`simulator.checks.value_numbers`): whether
+"""Numbers of what eager mode computes on several cores (`simulator.races.value_numbers`): whether
 cores that make one write write the same whatever the data are, not only for those of this run."""
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from isa.machine import control
 from isa.spec import Instruction
 from nki.ir.nodes import Register, Tensor
 from nki.modes.storage import Storage
-from simulator.checks.claims import hull
-from simulator.checks.value_numbers import (
+from simulator.races.claims import hull
+from simulator.races.value_numbers import (
     COPIES,
     Box,
     Digests,

@@ -16,8 +16,8 @@ from isa.binding import bind
 from isa.errors import NeuronError
 from isa.machine.control import LoopBegin
 from isa.program import Program
-from simulator.checks.happens_before import Race, check
 from simulator.malformed import refuses_malformed
+from simulator.races.happens_before import Race, check
 
 TRIPS = (0, 1, 2, 3)
 """Trip counts that loops over launch symbols are tried with: none, the first one alone, and

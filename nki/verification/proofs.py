@@ -43,7 +43,7 @@ def _checker() -> str:
     """Digest of all that a proof depends on but the container."""
     root = Path(__file__).resolve().parents[2]
     files = [*Path(__file__).parent.glob("*.py"), *(root / "isa").rglob("*.py")]
-    for folder in ("simulator", "simulator/checks", "simulator/numerics"):
+    for folder in ("simulator", "simulator/races", "simulator/numerics"):
         files += (root / folder).glob("*.py")
     return key_of("proofs", files)
 

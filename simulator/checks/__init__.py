@@ -1,1 +1,2 @@
-"""Checks of running and finished programs that real hardware cannot give."""
+"""Checks of a run that real hardware cannot give: initialised bytes, registers that hold no value,
+accesses that no address can make."""

@@ -21,8 +21,8 @@ from nki.ir.verify import verify
 from nki.modes import reference
 from nki.passes.place.arena import ShareArenas, local_bytes
 from nki.pipeline import compile_kernel
-from simulator.checks.happens_before import check
 from simulator.execute import run
+from simulator.races.happens_before import check
 
 A = np.random.default_rng(5).standard_normal((16, 32)).astype(np.float32)
 

@@ -10,8 +10,8 @@ from isa.binding import bind
 from nki.ir.text import parse_kernel
 from nki.modes import reference
 from nki.pipeline import compile_kernel
-from simulator.checks.happens_before import check
 from simulator.execute import run
+from simulator.races.happens_before import check
 
 HBM = """kernel flip target=trn2
 tensor %t0 "a": shared_hbm float32[4] role=input

@@ -11,7 +11,7 @@ import nki.language as nl
 from isa.affine import Affine
 from nki.ir.nodes import Loop, Register
 from nki.passes.analysis.footprint import Box, first_meeting
-from simulator.checks.happens_before import check
+from simulator.races.happens_before import check
 
 TILE = (128, 64)
 

@@ -22,8 +22,8 @@ from nki.ir.compare import same
 from nki.ir.text import parse_kernel, print_kernel
 from nki.ir.verify import verify
 from nki.pipeline import PASSES
-from simulator.checks.happens_before import check, superfluous_waits
 from simulator.execute import run
+from simulator.races.happens_before import check, superfluous_waits
 from simulator.timing import lower_bounds
 from simulator.timing import simulate as time
 

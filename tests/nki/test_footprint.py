@@ -17,7 +17,7 @@ from nki.ir import Access, Loop, Register, Tensor
 from nki.ir.text import parse_kernel
 from nki.passes.analysis.footprint import Box, box_of, may_overlap
 from nki.pipeline import compile_kernel
-from simulator.checks.happens_before import check
+from simulator.races.happens_before import check
 
 NONE: frozenset[Register] = frozenset()
 

@@ -16,7 +16,7 @@ from nki.passes.order import pipeline
 from nki.passes.order.lookahead import Lookahead, Room, Uses
 from nki.passes.order.pipeline import Pipeline
 from nki.passes.order.precedence import Precedence
-from simulator.checks.happens_before import check
+from simulator.races.happens_before import check
 from simulator.timing import simulate
 
 P = 128

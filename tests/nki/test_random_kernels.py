@@ -28,7 +28,7 @@ from isa.rules import check_call
 from isa.target import TARGETS
 from nki.ir.locations import resolve
 from nki.ir.nodes import Access, Tensor
-from simulator.checks.happens_before import check
+from simulator.races.happens_before import check
 
 TARGET = TARGETS["trn2"]
 TILES = [

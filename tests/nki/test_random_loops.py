@@ -16,7 +16,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 from nki.modes import reference
-from simulator.checks.happens_before import check
+from simulator.races.happens_before import check
 
 ROWS, COLUMNS, PITCH = 16, 24, 8000
 M = nki.symbol("M", multiple_of=ROWS, max=512)

@@ -14,8 +14,8 @@ from nki.ir.text import parse_kernel
 from nki.ir.verify import verify
 from nki.modes import reference
 from nki.pipeline import compile_kernel
-from simulator.checks.happens_before import check
 from simulator.execute import run
+from simulator.races.happens_before import check
 
 BYTES = 1024
 ROUNDS = 6

@@ -16,7 +16,7 @@ from nki.passes.order import pipeline, rotate
 from nki.passes.order.rotate import RotateBuffers
 from nki.passes.order.trips import at_most_once
 from nki.passes.place.spill import SpillWarning
-from simulator.checks.happens_before import check
+from simulator.races.happens_before import check
 from simulator.timing import simulate
 
 P = 128

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import nki
 import nki.language as nl
-from simulator.checks.happens_before import check
+from simulator.races.happens_before import check
 
 DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 TOLERANCE = {"float32": 2e-6, "bfloat16": 2**-8}

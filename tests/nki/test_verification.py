@@ -15,7 +15,7 @@ from isa.machine.control import LoopBegin, Nop
 from isa.program import Program
 from isa.spec import Instruction
 from nki.verification import SIZES, representative_sizes, verify_program
-from simulator.checks.happens_before import check
+from simulator.races.happens_before import check
 
 
 @pytest.fixture(autouse=True)

@@ -19,8 +19,8 @@ from nki.ir.text import parse_kernel, print_kernel
 from nki.ir.verify import verify
 from nki.modes import reference
 from nki.pipeline import compile_kernel
-from simulator.checks.happens_before import check
 from simulator.execute import run
+from simulator.races.happens_before import check
 
 MODES = pytest.mark.parametrize("mode", ["device", "numpy", "reference"])
 LAYERS = 12

@@ -16,7 +16,7 @@ from isa.program import (
     TensorDeclaration,
 )
 from isa.spec import Instruction
-from simulator.checks.happens_before import check, superfluous_waits
+from simulator.races.happens_before import check, superfluous_waits
 
 TENSOR, SCALAR, GPSIMD, VECTOR, SYNC = SEQUENCERS
 

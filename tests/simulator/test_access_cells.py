@@ -10,9 +10,9 @@ from matmul_kernels import LADDER
 import nki
 import nki.language as nl
 from isa.columns.cells import Grid, decisive_pairs
-from simulator.checks.boxes import Boxes
-from simulator.checks.happens_before import check
-from simulator.checks.regions import Layout
+from simulator.races.boxes import Boxes
+from simulator.races.happens_before import check
+from simulator.races.regions import Layout
 
 MATRICES = nki.TensorSpec((512, 512), nl.bfloat16), nki.TensorSpec((512, 1024), nl.bfloat16)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from simulator.checks import claims
+from simulator.races import claims
 
 A = np.arange(1, 13, dtype=np.float32).reshape(2, 6)
 

@@ -5,9 +5,9 @@ import pytest
 from hand_built import GPSIMD, SCALAR, SYNC, VECTOR, Builder, hbm, sbuf
 
 from isa.machine import control
-from simulator.checks.clocks import Clocks, Steps, follow
-from simulator.checks.expand import expand
-from simulator.checks.prepare import Prepared
+from simulator.races.clocks import Clocks, Steps, follow
+from simulator.races.expand import expand
+from simulator.races.prepare import Prepared
 
 
 def program(extra_wait: bool):

@@ -8,11 +8,11 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 from isa.collection import collection_paused
-from simulator.checks.clocks import Clocks
-from simulator.checks.happens_before import check
-from simulator.checks.prepare import Prepared
-from simulator.checks.regions import Region
 from simulator.execute import LoadedProgram
+from simulator.races.clocks import Clocks
+from simulator.races.happens_before import check
+from simulator.races.prepare import Prepared
+from simulator.races.regions import Region
 
 
 @nki.jit(platform_target="trn2")

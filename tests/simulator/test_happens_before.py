@@ -22,7 +22,7 @@ from isa.access import AccessPattern
 from isa.enums import Memory
 from isa.machine import control
 from isa.program import Program
-from simulator.checks.happens_before import Race, check, superfluous_waits
+from simulator.races.happens_before import Race, check, superfluous_waits
 
 # -- engines ---------------------------------------------------------------------------------
 

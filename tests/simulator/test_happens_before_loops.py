@@ -20,8 +20,8 @@ from hand_built import (
 from isa.enums import RegisterOperation
 from isa.machine import control
 from isa.program import Program, RegisterReference, StorageRecord
-from simulator.checks.happens_before import check, superfluous_waits
 from simulator.execute import ControlTrace
+from simulator.races.happens_before import check, superfluous_waits
 
 
 def double_buffer(upper: Any = 8, primes: int = 2, rows: int = 128) -> Program:

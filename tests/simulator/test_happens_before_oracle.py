@@ -19,7 +19,7 @@ from isa.access import AccessPattern
 from isa.enums import Engine
 from isa.machine import control
 from isa.program import RegisterReference
-from simulator.checks.happens_before import check
+from simulator.races.happens_before import check
 
 ENGINES = (VECTOR, SCALAR, SYNC)
 QUEUES = {SYNC: 0, SCALAR: 1}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from isa.access import AccessPattern
 from isa.enums import Engine
 from isa.program import Program
-from simulator.checks.happens_before import check, superfluous_waits
+from simulator.races.happens_before import check, superfluous_waits
 
 
 @dataclass

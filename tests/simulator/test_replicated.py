@@ -7,7 +7,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 from nki.verification import CoreOrderWarning
-from simulator.checks.replicated import SharedRowWarning
+from simulator.races.replicated import SharedRowWarning
 
 
 def stored(value):

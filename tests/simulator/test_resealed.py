@@ -9,7 +9,7 @@ import nki.language as nl
 from isa.enums import Engine
 from isa.files.container import load, save
 from isa.spec import Instruction
-from simulator.checks.happens_before import superfluous_waits
+from simulator.races.happens_before import superfluous_waits
 
 
 def chain(a):

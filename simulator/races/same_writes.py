@@ -1,7 +1,7 @@
 """Whether writes that two cores make by one line write the same, whatever the data of a run are.
 
 The steps of an expansion are gone through in an order that the clocks allow, and each gets a number
-(`simulator.checks.value_numbers`): its row and attributes, and the numbers of what it reads of
+(`simulator.races.value_numbers`): its row and attributes, and the numbers of what it reads of
 memories, registers and the state of engines. Loops and branches that registers decide are part of
 the numbers of what they contain.
 """
@@ -18,10 +18,10 @@ from isa.access import AccessPattern
 from isa.machine import control
 from isa.program import RegisterReference
 from isa.spec import Instruction, MachineInstruction
-from simulator.checks.accesses import Accesses
-from simulator.checks.clocks import Clocks, Steps
-from simulator.checks.prepare import Prepared
-from simulator.checks.value_numbers import (
+from simulator.races.accesses import Accesses
+from simulator.races.clocks import Clocks, Steps
+from simulator.races.prepare import Prepared
+from simulator.races.value_numbers import (
     COPIES,
     Box,
     EngineStates,

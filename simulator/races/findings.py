@@ -12,13 +12,13 @@ from isa.columns import distinct, joined
 from isa.errors import NeuronError
 from isa.machine import control
 from isa.spec import Instruction
-from simulator.checks.accesses import Accesses
-from simulator.checks.clocks import Clocks, Steps
-from simulator.checks.prepare import Prepared
-from simulator.checks.race import Bounds, Race, Site
-from simulator.checks.replicated import Key, twin_key
-from simulator.checks.same_writes import SameWrites, meetings_of
 from simulator.exchange import misfit
+from simulator.races.accesses import Accesses
+from simulator.races.clocks import Clocks, Steps
+from simulator.races.prepare import Prepared
+from simulator.races.race import Bounds, Race, Site
+from simulator.races.replicated import Key, twin_key
+from simulator.races.same_writes import SameWrites, meetings_of
 
 _KINDS = {(True, False): "RAW", (False, True): "WAR", (True, True): "WAW"}
 
@@ -27,7 +27,7 @@ class Findings:
     """The findings of one execution, at most `limit`, in the order in which it comes to them.
 
     They are in `found`, one for each pair of instructions; those in `in_step` are none if the cores
-    run in step (`simulator.checks.replicated`).
+    run in step (`simulator.races.replicated`).
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Findings:
             tensor = memory - prepared.layout.first_tensor
             picked = any(_picks(prepared.instruction(number), tensor) for number in numbers)
             if anywhere or (picked and (not any(twice) or (all(twice) and all(writes)))):
-                return  # where is known in a run, which checks it (`simulator.checks.claims`)
+                return  # where is known in a run, which checks it (`simulator.races.claims`)
         made_twice = all(twice) and all(writes)
         if made_twice and all(map(self._writes_the_same, numbers)):
             return  # whichever comes last leaves the same bytes

@@ -15,8 +15,8 @@ import numpy as np
 from isa.columns import Integers, starts_of
 from isa.columns.walks import walk
 from isa.stream import Pairs
-from simulator.checks.expand import Expansion
-from simulator.checks.prepare import Kinds, Prepared
+from simulator.races.expand import Expansion
+from simulator.races.prepare import Kinds, Prepared
 
 
 class Amounts(NamedTuple):

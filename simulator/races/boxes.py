@@ -1,6 +1,6 @@
 """The bytes that operands touch, as boxes in columns: one computation for all of them.
 
-`simulator.checks.regions` says what a box is. Here are those of many operands, which differ in
+`simulator.races.regions` says what a box is. Here are those of many operands, which differ in
 their offsets: the footprints of their patterns at offset 0 are derived once, and moved.
 """
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from isa.access import UNBOUNDED, AccessPattern, Footprint, footprint
 from isa.columns import Flags, Integers, joined
-from simulator.checks.regions import Layout, Region, rows_of
+from simulator.races.regions import Layout, Region, rows_of
 
 _SAMPLES = 64
 """Operands of a tensor by which its pitch is chosen."""

@@ -4,8 +4,8 @@ run (`claims`) find.
 
 Accesses of different cores behind as many meetings have no order. They are compared when the last
 core comes to its next meeting or ends, and forgotten then. What both cores write by one line is
-taken as made together (`simulator.checks.replicated`), if the values have the same numbers
-(`simulator.checks.value_numbers`).
+taken as made together (`simulator.races.replicated`), if the values have the same numbers
+(`simulator.races.value_numbers`).
 
 Where a register or an index decides the place, a write behind another core's read is a warning, as
 in `claims`. As the cores ran one after the other, what came first is told by how many instructions
@@ -21,10 +21,10 @@ import numpy as np
 
 from isa.enums import Engine
 from isa.program import SourceLocation
-from simulator.checks.claims import Claim, claim_of, hull, meet, warn_of_read
-from simulator.checks.race import Race, Site
-from simulator.checks.replicated import Key
-from simulator.checks.value_numbers import Digests
+from simulator.races.claims import Claim, claim_of, hull, meet, warn_of_read
+from simulator.races.race import Race, Site
+from simulator.races.replicated import Key
+from simulator.races.value_numbers import Digests
 
 Array = np.ndarray[Any, Any]
 

@@ -16,7 +16,7 @@ Vector clocks over all engines and queues follow one execution. Where the units 
 have one order of production and one consumer, which is checked too, any execution gives the same
 order, so one is enough for all.
 
-A program is expanded (`simulator.checks.expand`), its clocks run (`clocks`), all its accesses are
+A program is expanded (`simulator.races.expand`), its clocks run (`clocks`), all its accesses are
 compared at once (`accesses`), and what is wrong is told (`findings`): all in columns of integers.
 """
 
@@ -31,12 +31,12 @@ from isa.collection import collection_paused
 from isa.enums import Engine
 from isa.program import Program
 from isa.stream import Pairs
-from simulator.checks.accesses import Accesses
-from simulator.checks.clocks import Clocks, Steps
-from simulator.checks.expand import expand
-from simulator.checks.findings import Findings
-from simulator.checks.prepare import Kinds, Prepared
-from simulator.checks.race import Race, Site
+from simulator.races.accesses import Accesses
+from simulator.races.clocks import Clocks, Steps
+from simulator.races.expand import expand
+from simulator.races.findings import Findings
+from simulator.races.prepare import Kinds, Prepared
+from simulator.races.race import Race, Site
 
 if TYPE_CHECKING:
     from simulator.execute import ControlTrace
@@ -64,7 +64,7 @@ def check(
     `iterations` rounds, the same everywhere, and with `trace` (the control trace of a run) also
     as they went. Accesses whose offsets were loaded may touch all of their tensor. A pair is
     reported once however often it occurs, at most `limit` pairs. Pairs of different cores that
-    are ordered if these run in step (`simulator.checks.replicated`) are appended to `in_step`.
+    are ordered if these run in step (`simulator.races.replicated`) are appended to `in_step`.
     Raises NeuronError loop-limit for streams that do not end.
 
     >>> from isa.files.text import assemble

@@ -19,7 +19,7 @@ from isa.program import Program, SourceLocation
 from isa.sequencer import REGISTER_ROWS
 from isa.spec import Instruction, MachineInstruction, Meeting
 from isa.stream import Pairs, StreamColumns, at_offset, in_columns, moving
-from simulator.checks.regions import Layout
+from simulator.races.regions import Layout
 
 STEERING = frozenset(
     {control.LoopBegin, control.LoopEnd, control.Branch, control.Halt, *REGISTER_ROWS}

@@ -9,8 +9,8 @@ core/qkv let both cores write all of a result that they have made from parts tha
 Where one core goes on with such bytes while the other may still be writing them, the order is that
 of cores that run in step; public kernels rely on it (nki-library core/moe/moe_cte/
 bwmm_shard_on_I.py clears the output on both cores and then adds to it). The proof of a program
-(`simulator.checks.findings`) takes twins as made together, and says so, if both cores make their
-values alike from the same data (`simulator.checks.same_writes`); else it refuses them, whatever the
+(`simulator.races.findings`) takes twins as made together, and says so, if both cores make their
+values alike from the same data (`simulator.races.same_writes`); else it refuses them, whatever the
 values are in a run. Where indices or registers decide the place, a run compares the values.
 
 Twins are instructions of one row, from one source line, that write the same place of a shared HBM
@@ -32,7 +32,7 @@ from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.program import Program
 from isa.spec import Instruction, Row
-from simulator.checks.claims import Claims
+from simulator.races.claims import Claims
 from simulator.views import Indirect
 
 Key = tuple[Any, ...]

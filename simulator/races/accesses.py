@@ -17,10 +17,10 @@ import numpy as np
 
 from isa.columns import Flags, Integers, counted, distinct, elements, joined, ordered, starts_of
 from isa.columns.cells import Grid, coarsened, decisive_pairs
-from simulator.checks.boxes import Boxes
-from simulator.checks.clocks import Clocks, Steps
-from simulator.checks.prepare import OperandColumns, Prepared
-from simulator.checks.regions import OverlapCache
+from simulator.races.boxes import Boxes
+from simulator.races.clocks import Clocks, Steps
+from simulator.races.prepare import OperandColumns, Prepared
+from simulator.races.regions import OverlapCache
 
 _PAIRS = 1 << 22
 """Pairs that are compared at a time."""

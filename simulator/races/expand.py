@@ -21,7 +21,7 @@ from isa.errors import NeuronError
 from isa.machine import control
 from isa.sequencer import REGISTER_ROWS, Registers, trips
 from isa.spec import Instruction, MachineInstruction
-from simulator.checks.prepare import Prepared
+from simulator.races.prepare import Prepared
 
 if TYPE_CHECKING:
     from simulator.execute import ControlTrace

@@ -56,7 +56,7 @@ class Digests(Numbering):
 
 
 class Box(NamedTuple):
-    """Rows and columns of a memory, as those of `simulator.checks.regions.Region`; `exact`: all
+    """Rows and columns of a memory, as those of `simulator.races.regions.Region`; `exact`: all
     bytes of them are meant. `column` is that of the first byte that is, in the first row."""
 
     row0: int
