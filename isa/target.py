@@ -146,6 +146,7 @@ class Target:
     dma_short_run_bytes: Figure[int]
     dma_short_run_fraction: Figure[float]
     dma_compute_fraction: Figure[float]
+    dma_chip_transpose_fraction: Figure[float]
     dma_load_dispatch_ns: Figure[float]
     dma_load_tail_ns: Figure[float]
     dma_load_notify_ns: Figure[float]
@@ -368,6 +369,7 @@ TARGETS: dict[str, Target] = _targets(
         throttle_threshold=Figure(0.0, "", "no rule is published for gen2"),
         dma_load_lag=Figure(0.0, "of the time of the bytes", "none is published for gen2"),
         dma_short_run_fraction=Figure(1.0, "", "no short runs slow gen2 down (AC001)"),
+        dma_chip_transpose_fraction=Figure(0.5, "", _FROM_TRN2, assumed=True),
         matmul_switch_cycles=_count(0, "none is published for gen2", "cycles"),
         tile_loads_hidden=_count(0, "fit to NB004 and NB007"),
         reciprocal_cycles=Figure(
@@ -425,6 +427,7 @@ TARGETS: dict[str, Target] = _targets(
             0.3046, "of the time of the bytes", "MEASURED (a load takes 1.3046 times that)"
         ),
         dma_short_run_fraction=Figure(0.5, "", "fit to AG002, AG006: 153 and 152 B/ns in all"),
+        dma_chip_transpose_fraction=Figure(0.5, "", _ARCH3 + " (SBUF to SBUF, at most)"),
         **_SHARED,
         **_THROTTLED,
         **_timing(measured=True),
@@ -457,6 +460,7 @@ TARGETS: dict[str, Target] = _targets(
         reciprocal_cycles=Figure(6.0, "cycles/element", _FROM_TRN2, assumed=True),
         dma_load_lag=Figure(0.3046, "of the time of the bytes", _FROM_TRN2, assumed=True),
         dma_short_run_fraction=Figure(0.5, "", _FROM_TRN2, assumed=True),
+        dma_chip_transpose_fraction=Figure(0.5, "", _FROM_TRN2, assumed=True),
         **_SHARED,
         **_THROTTLED,
         **_timing(measured=False),

@@ -3,8 +3,9 @@
 An engine moves one contiguous run of bytes a descriptor, at a fixed cost each and the documented
 bandwidth; short runs move at a fraction of that, where descriptors are generated on the device (SDK
 nki/deep-dives/nki-dma-bandwidth-guide.rst, tools/neuron-explorer/overview-device-profiles.rst on
-small transfers). Of a transfer to or from SBUF, each of
-16 engines serves 8 partitions (SDK nki/get-started/about/nki-dma-overview.rst).
+small transfers), and so do transposes on chip (SDK nki/guides/architecture/trainium2_arch.rst,
+SBUF2SBUF DMA transpose). Of a transfer to or from SBUF, each of 16 engines serves 8 partitions (SDK
+nki/get-started/about/nki-dma-overview.rst).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from isa.access import AccessPattern
 from isa.cost import elements
 from isa.dtypes import DTYPES
 from isa.enums import DgeMode
+from isa.machine.dma import DmaTranspose
 from isa.spec import Instruction
 from isa.target import Target
 
@@ -104,8 +106,10 @@ def plan_transfer(instruction: Instruction, target: Target) -> Transfer:
     src = sources[0]
     rate = target.dma_bytes_per_ns_per_engine.value
     computes = len(sources) > 1 or dst.dtype != src.dtype
-    share = target.dma_compute_fraction.value if computes else 1.0
     loads = not all(p.memory.on_chip for p in sources)
+    share = target.dma_compute_fraction.value if computes else 1.0
+    if row is DmaTranspose and not loads:
+        share *= target.dma_chip_transpose_fraction.value
     # Each source is read by descriptors of its own.
     counts: dict[int, tuple[int, int]] = {}
     for source in sources:

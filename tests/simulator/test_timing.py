@@ -22,9 +22,17 @@ from timing_programs import (
 
 from isa.access import AccessPattern
 from isa.alu import ACTIVATIONS, ALU
-from isa.enums import Condition, DgeMode, Engine, Memory, ReduceCommand, RegisterOperation
+from isa.enums import (
+    Condition,
+    DgeMode,
+    Engine,
+    Memory,
+    OobMode,
+    ReduceCommand,
+    RegisterOperation,
+)
 from isa.errors import NeuronError
-from isa.machine import control, elementwise, gpsimd, scalar, tensor, vector
+from isa.machine import control, dma, elementwise, gpsimd, scalar, tensor, vector
 from isa.program import RegisterReference
 from isa.target import TARGETS
 from simulator.timing import lower_bounds, simulate
@@ -357,6 +365,20 @@ def test_casting_transfers_run_at_half_rate():
         return simulate(b.program()).cores[0].dma_active
 
     assert active("int32") == pytest.approx(2 * active("float32"), rel=0.03)
+
+
+def test_transposes_on_chip_run_at_half_rate():
+    """ARCH3: SBUF to SBUF they achieve up to 50 % of the DMA throughput."""
+
+    def active(turned):
+        b = Builder()
+        queue = (0, DgeMode.none, OobMode.error)
+        row = dma.DmaTranspose if turned else dma.DmaCopy
+        operands = sbuf(8192, "bfloat16"), sbuf(8192, "bfloat16", offset=64 << 10)
+        b.add(row, SP, *operands, *queue)
+        return simulate(b.program()).cores[0].dma_active
+
+    assert active(True) == pytest.approx(2 * active(False), rel=0.03)
 
 
 def test_bytes_by_direction():
