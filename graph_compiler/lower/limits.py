@@ -19,6 +19,9 @@ class Limits:
     `loaded`: the elements of a row that all partitions have, up to which each of them loads it. A
     longer one is loaded once, and the tensor engine spreads it.
 
+    `turned`: the elements of rows on chip up to which the tensor engine turns them for a product.
+    Longer ones are turned by DMA engines, which are slower, but leave nothing to copy out of PSUM.
+
     `alone`: the first core does all, where there are several.
 
     `asked`: what was compared with which limit."""
@@ -26,6 +29,7 @@ class Limits:
     right: int = 24 << 10
     repeated: int = 1
     loaded: int = 1 << 30
+    turned: int = 1 << 30
     alone: bool = False
     asked: set[tuple[str, int]] = field(default_factory=set)
 
@@ -36,7 +40,7 @@ class Limits:
         >>> Limits().name, Limits(right=8192, repeated=6).name
         ('usual limits', 'right 8192, repeated 6')
         """
-        usual, names = Limits(), ("right", "repeated", "loaded", "alone")
+        usual, names = Limits(), ("right", "repeated", "loaded", "turned", "alone")
         found = {name: getattr(self, name) for name in names}
         changed = [f"{n} {v}" for n, v in found.items() if v != getattr(usual, n)]
         return ", ".join(changed) or "usual limits"
@@ -56,6 +60,10 @@ class Limits:
         """Whether each partition loads a row of so many elements for itself."""
         return self._within("loaded", elements)
 
+    def turns(self, elements: int) -> bool:
+        """Whether the tensor engine turns rows of so many elements, which DMA engines could."""
+        return self._within("turned", elements)
+
     def _within(self, limit: str, size: int) -> bool:
         self.asked.add((limit, size))
         return bool(size <= getattr(self, limit))
@@ -71,6 +79,9 @@ _LONG = 8192
 _SPREAD = 255
 """Elements of a row above which the tensor engine may spread it."""
 
+_TURNED = 511
+"""Elements of a row above which DMA engines may turn it: transfers of fewer take too long each."""
+
 _LITTLE = 6
 """The cost up to which a value is less to compute again than to store and to load."""
 
@@ -84,6 +95,7 @@ def plans(cores: int = 1) -> tuple[Limits, ...]:
         Limits(repeated=6),
         Limits(right=72 << 10),
         Limits(right=72 << 10, loaded=_SPREAD),
+        Limits(turned=_TURNED),
         Limits(loaded=_SPREAD),
         Limits(right=small),
         Limits(right=small, repeated=6),

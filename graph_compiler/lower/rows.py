@@ -15,6 +15,7 @@ from graph_compiler.lower.device import HELD, Device
 from graph_compiler.lower.elementwise import Folding, Nest, passes, plan, tiling_room, types_of
 from graph_compiler.lower.evaluation import is_shift, wide_steps
 from graph_compiler.lower.members import (
+    LEFT,
     RowNest,
     RowProduct,
     adds_rows,
@@ -35,6 +36,7 @@ from graph_compiler.lower.nest import (
 )
 from graph_compiler.lower.operands import Loaded, Operand, Resident, Stored, everywhere
 from graph_compiler.lower.row_products import Beside, Fixed, RowProducts, Tile, Tiles
+from graph_compiler.lower.sides import Sides, depth_by_dma
 from graph_compiler.lower.turned_products import Right, with_turned
 from isa.alu import ALU
 from isa.enums import Engine
@@ -235,6 +237,9 @@ class Rows(RowProducts):
             members[reader] = replace(other, sides=sides)
             self.turned[number] = reader
         for number, member in enumerate(self.group.members):
+            if isinstance(member, RowProduct) and number not in self.turned.values():
+                members[number] = self._turned_by_dma(member)
+        for number, member in enumerate(self.group.members):
             if isinstance(member, RowProduct) and self._keeps(member):
                 self.kept[number] = self._columns_kept(member)
         self._batch([], fixed)
@@ -244,6 +249,15 @@ class Rows(RowProducts):
         for number, tiles in self.kept.items():
             target, _, _ = self.group.members[number].uses
             device.hold(target.buffer, tiles, self.count, target.type)
+
+    def _turned_by_dma(self, member: RowProduct) -> RowProduct:
+        """A product, whose left operand DMA engines turn where that is made here."""
+        if member.uses[LEFT].buffer not in self.group.written:
+            return member
+        depth = depth_by_dma(self.device, member.product)
+        if depth is None:
+            return member
+        return replace(member, sides=Sides(self.device, member.product, depth, by_dma=True))
 
     def _batch(self, index: list[Any], fixed: Fixed) -> None:
         """All rows of the elements of the batch that begin with an index."""

@@ -30,6 +30,17 @@ LOADED = 8 << 10
 """Bytes of a partition that are loaded together: what follows need not wait for more."""
 
 
+DMA_BYTES, DMA_ROWS = 2, 16
+"""Bytes of elements, and a divisor of their rows, that DMA engines turn fast (SDK
+nki/guides/architecture/trainium2_arch.rst, DMA Transpose)."""
+
+_TURNING_DMA = 3
+"""The generation from which on DMA engines turn tiles on chip."""
+
+_TURNED_TOGETHER = 8
+"""Tiles that one transfer turns."""
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """Elements `first`, ... of a sequence, evenly spaced: how many, and where in memory."""
@@ -103,7 +114,7 @@ class Depth(NamedTuple):
         return self.near if tile < self.whole else 1
 
 
-def _in_order(count: int) -> Depth:
+def in_order(count: int) -> Depth:
     """A depth whose neighbours are partitions of one tile."""
     tiles = -(-count // DEPTH)
     partitions = min(count, DEPTH)
@@ -124,6 +135,15 @@ def folded(depth: Axes) -> Depth | None:
     return Depth(DEPTH, tiles, whole, 1, count - DEPTH * whole)
 
 
+def depth_by_dma(device: Device, product: Product) -> Depth | None:
+    """How the depth of a product is cut whose left operand is in rows on chip that DMA engines
+    turn: they move neighbours. None where the tensor engine turns them."""
+    if device.target.generation < _TURNING_DMA or item_size(product.left.type) != DMA_BYTES:
+        return None
+    ((count, _),) = product.depth_left
+    return None if count < DEPTH or device.limits.turns(count) else in_order(count)
+
+
 def depth_in_rows(device: Device, product: Product) -> Depth | None:
     """How the depth of a product is cut whose left operand is in rows on chip: in order,
     so that tiles take neighbouring elements of them, unless transfers of the right operand would be
@@ -134,7 +154,7 @@ def depth_in_rows(device: Device, product: Product) -> Depth | None:
         and columns * item_size(product.right.type) < device.target.dma_short_run_bytes.value
     ):
         return depth_of(device, product)
-    return _in_order(product.depth_left[0][0])
+    return in_order(product.depth_left[0][0])
 
 
 def depth_of(device: Device, product: Product) -> Depth | None:
@@ -146,16 +166,19 @@ def depth_of(device: Device, product: Product) -> Depth | None:
             (product.right, product.depth_right[0]),
         ):
             if stride != 1 and device.held_rows(view.buffer, stride, view.type):
-                return _in_order(count)
+                return in_order(count)
     return folded(product.depth_left)
 
 
 class Sides:
-    """Both operands of one product, with a depth."""
+    """Both operands of one product, with a depth. `by_dma`: DMA engines turn rows on chip."""
 
-    def __init__(self, device: Device, product: Product, depth: Depth) -> None:
+    def __init__(
+        self, device: Device, product: Product, depth: Depth, by_dma: bool = False
+    ) -> None:
         self.device = device
         self.depth = depth
+        self.by_dma = by_dma
         self.left, self.right = place_of(product.left), place_of(product.right)
         self.type = product.left.type
         self.dtype = DTYPES[self.type]
@@ -283,7 +306,23 @@ class Sides:
 
     def turned_rows(self, tile: NkiTensor, first: int) -> list[NkiTensor]:
         """[partitions, rows] of a tile [rows, elements], whose depth begins at an element."""
-        return turned(self.device, [self._part(tile, first, t) for t in range(self.depth.tiles)])
+        parts = [self._part(tile, first, t) for t in range(self.depth.tiles)]
+        if not self.by_dma or tile.shape[0] % DMA_ROWS:
+            return turned(self.device, parts)
+        whole, rest = parts[: self.depth.whole], parts[self.depth.whole :]
+        found = []
+        for start in range(0, len(whole), _TURNED_TOGETHER):
+            found += self._turned_by_dma(whole[start : start + _TURNED_TOGETHER])
+        return found + (turned(self.device, rest) if rest else [])
+
+    def _turned_by_dma(self, parts: list[NkiTensor]) -> list[NkiTensor]:
+        """Neighbouring tiles [rows, columns] of the same rows, each turned, by one transfer."""
+        (rows, columns), count = parts[0].shape, len(parts)
+        tile = self.device.tile((columns, count * rows), self.dtype)
+        source = [[parts[0].strides[0], rows], [1, 1], [columns, count], [1, columns]]
+        room = [[count * rows, columns], [1, 1], [rows, count], [1, rows]]
+        self.device.builder.emit("dma_transpose", dst=tile.ap(room), src=parts[0].ap(source))
+        return [tile[:, number * rows : (number + 1) * rows] for number in range(count)]
 
     def of_columns(self, column: Any, width: int, offset: Any) -> list[NkiTensor]:
         """[partitions, width] of the right operand for each tile of the depth."""

@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 from graph_compiler import compile, parse_text
+from graph_compiler.lower import limits
+from graph_compiler.lower.limits import Limits
+from isa.machine.dma import DmaTranspose
 
 Array = np.ndarray[Any, Any]
 
@@ -90,6 +93,28 @@ def test_attention(
     graph = parse_text(attention(heads, rows, columns, depth, turned))
     (found,) = compile(graph, target)(*arrays)
     np.testing.assert_allclose(found, wanted(*arrays), rtol=0, atol=2e-5)
+
+
+def in_bf16(text: str) -> str:
+    return text.replace("f32", "bf16")
+
+
+@pytest.mark.parametrize("target, by_dma", [("trn1", False), ("trn2", True)])
+@pytest.mark.parametrize("heads, rows, columns, depth", [(2, 256, 640, 32), (1, 200, 1100, 64)])
+def test_dma_engines_turn_long_rows(
+    target: str, by_dma: bool, heads: int, rows: int, columns: int, depth: int, monkeypatch: Any
+) -> None:
+    """Blocks of them, from gen3 on; what is left over, and too few rows, the tensor engine."""
+    monkeypatch.setattr(limits, "plans", lambda cores: (Limits(turned=511),))
+    q, *others = inputs(heads, rows, columns, depth)
+    arrays = [array.astype("bfloat16") for array in (q / 16, *others)]  # scores of about one
+    graph = parse_text(in_bf16(attention(heads, rows, columns, depth, False)))
+    compiled = compile(graph, target)
+    (core,) = compiled.kernel.program.cores
+    rows_of = {instruction.row for stream in core.streams.values() for instruction in stream}
+    assert (DmaTranspose in rows_of) == by_dma
+    (found,) = compiled(*arrays)
+    np.testing.assert_allclose(found.astype(np.float32), wanted(*arrays), rtol=0, atol=0.03)
 
 
 def test_scores_stay_on_chip() -> None:
