@@ -48,12 +48,12 @@ class Prose(str):
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """Sentences, each behind a number or a dash, and what stands below them all."""
+    """Sentences, each behind a number or a dash, and the lines that stand below them all."""
 
     title: str
     items: tuple[str, ...]
     numbered: bool = False
-    end: str = ""
+    end: tuple[str, ...] = ()
 
     def marked(self) -> list[tuple[str, str]]:
         """The mark of each, with the sentence."""
@@ -93,7 +93,8 @@ def wrapped(text: str, width: int, first: str = "", other: str = "") -> str:
 def notes_text(notes: Notes, width: int) -> str:
     """Notes in lines."""
     lines = [wrapped(item, width, mark, " " * len(mark)) for mark, item in notes.marked()]
-    return "\n".join([*lines, *([notes.end] if notes.end else [])])
+    below = [wrapped(line, width, "  ", "    ") for line in notes.end]
+    return "\n".join([*lines, *below])
 
 
 def plain_text(sections: Sequence[Section]) -> str:
@@ -165,7 +166,8 @@ def _html(section: Section) -> str:
     if isinstance(section, Notes):
         kind = "ol" if section.numbered else "ul"
         items = "".join(f"<li>{markup.escape(item)}</li>" for item in section.items)
-        return f"{title}<{kind}>{items}</{kind}>{markup.escape(section.end)}"
+        end = "<br>".join(map(markup.escape, section.end))
+        return f"{title}<{kind}>{items}</{kind}>{end}"
     if isinstance(section, Facts):
         rows = [
             f"<tr><th>{markup.escape(name)}</th><td>{markup.escape(value)}</td></tr>"

@@ -10,7 +10,9 @@ Interleaved chains, tables that stay and tiles on more partitions have no rewrit
 finished program is timed with other instructions, or under `simulator.timing.assumptions`
 (`simulator.profile.what_if`), as is all that a container's profile can say. The order is by what is
 saved; where results lose bits, or an engine's rate is assumed, part of the gain counts
-(`Changed.weight`). A profile times changes when its text, its data or its advice is asked for.
+(`Changed.weight`). `together` follows the first pieces one after another, which tells what goes
+together from what are alternatives. A profile times changes when its text, its data or its advice
+is asked for.
 """
 
 from nki.advice.advise import what_ifs

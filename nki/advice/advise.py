@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from isa.binding import bind
 from isa.enums import Engine
-from isa.errors import NeuronError
 from isa.program import Program, SourceLocation
 from isa.target import resolve
 from nki import progress
 from nki.advice.buffers import deeper_buffers
-from nki.advice.changed import Changed, Changes, Line
+from nki.advice.changed import Changes, Line
 from nki.advice.engines import open_starter, other_engine
 from nki.advice.fusions import fused
 from nki.advice.loads import early_load, hoisted_load, split_load
 from nki.advice.operands import half_operands
 from nki.advice.repeated import repeated_load
+from nki.advice.timed import Retimed, time_of
+from nki.advice.together import alternatives, together
 from nki.advice.transfers import contiguous_rows, merged_loads
 from nki.ir.nodes import Kernel, Op, operations
-from nki.pipeline import compile_kernel
+from simulator.profile.table import ADVICE
 from simulator.profile.verdict import Advice, Limit, WhatIfs, place_of
 from simulator.profile.what_if import LEAST_PERCENT, advise, best_first
 from simulator.profile.what_if import what_ifs as of_program
-from simulator.timing import simulate
 from simulator.timing.critical import Cause
 from simulator.timing.timeline import Timeline
 
@@ -60,14 +58,6 @@ CHANGES: Mapping[Changes, frozenset[Cause]] = {
 _NAMES = {"VectorE": Engine.vector, "ScalarE": Engine.scalar, "GpSimdE": Engine.gpsimd}
 
 
-class Retimed(NamedTuple):
-    """A changed kernel and how long its program takes."""
-
-    changed: Changed
-    place: SourceLocation
-    total_ns: float
-
-
 def what_ifs(
     kernel: Kernel, values: Mapping[str, int], program: Program, trace: Any, timeline: Timeline
 ) -> WhatIfs:
@@ -75,8 +65,16 @@ def what_ifs(
     `values` of its launch symbols, and `timeline` of a run of that with the control `trace`."""
     found = of_program(program, trace, timeline)
     names = _Names(program, timeline, found.limits)
-    more = [names.advice(one) for one in retimed(kernel, values, program, timeline)]
-    return WhatIfs(found.limits, best_first([*found.advice, *more]))
+    made = {names.advice(one): one for one in retimed(kernel, values, program, timeline)}
+    advice = best_first([*found.advice, *made])
+    shown = advice[: min(ADVICE, MOST_OPERATIONS // _size(kernel))]
+    kept = together(kernel, values, shown, made, timeline.total_ns)
+    return WhatIfs(found.limits, alternatives(advice, made, kept), kept)
+
+
+def _size(kernel: Kernel) -> int:
+    """The operations of a kernel, or 1 for one without any."""
+    return max(1, sum(1 for body in kernel.bodies for _ in operations(body)))
 
 
 def retimed(
@@ -84,8 +82,7 @@ def retimed(
 ) -> Iterator[Retimed]:
     """Every change that applies to lines of the critical path, timed. Nothing where the time of the
     program depends on what the device computes."""
-    size = sum(1 for body in kernel.bodies for _ in operations(body))
-    left, tried = MOST_OPERATIONS // max(size, 1), 0
+    left, tried = MOST_OPERATIONS // _size(kernel), 0
     known: set[frozenset[Op]] = set()
     for place, causes in _lines(program, timeline)[:LINES]:
         for changes, wanted in CHANGES.items():
@@ -103,18 +100,7 @@ def retimed(
                 with progress.part(f"advice, change {tried}"):
                     ns = time_of(changed.kernel, values)
                 if ns is not None:
-                    yield Retimed(changed, place, ns)
-
-
-def time_of(kernel: Kernel, values: Mapping[str, int]) -> float | None:
-    """The time of a kernel, compiled; None where it does not compile, or where only a run tells."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # they are about a kernel that nobody has written
-            program = bind(compile_kernel(kernel), dict(values))
-        return simulate(program, keep_spans=False).total_ns
-    except NeuronError:
-        return None
+                    yield Retimed(changed, place, ns, changes)
 
 
 def _lines(program: Program, timeline: Timeline) -> list[tuple[SourceLocation, frozenset[Cause]]]:

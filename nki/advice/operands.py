@@ -41,9 +41,9 @@ def half_operands(kernel: Kernel, line: Line) -> Iterator[Changed]:
     renamed = Renamed(tensors, _narrow_view)
     bodies = [renamed.nodes(body) for body in kernel.bodies]
     target = TARGETS[kernel.target]
-    for old, new in zip(_all(kernel.bodies), _all(bodies)):
-        if new is not old and check_call(new.row, new.values, target) is not None:
-            return
+    touched = [(o, n) for o, n in zip(_all(kernel.bodies), _all(bodies)) if n is not o]
+    if any(check_call(new.row, new.values, target) is not None for _, new in touched):
+        return
     changed = Kernel(
         kernel.name,
         kernel.target,
@@ -61,7 +61,8 @@ def half_operands(kernel: Kernel, line: Line) -> Iterator[Changed]:
     )
     weight = PRODUCTS if multiplied else TRANSFERS
     text = f"make {names} {NARROW}"
-    yield Changed("32-bit operands", text, changed, same_results=False, weight=weight)
+    of = frozenset(old for old, _ in touched)
+    yield Changed("32-bit operands", text, changed, False, weight, of)
 
 
 def _chosen(kernel: Kernel, line: Line) -> dict[Tensor, None]:

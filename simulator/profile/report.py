@@ -26,6 +26,7 @@ from simulator.profile.verdict import (
     Limit,
     PathCause,
     PathLine,
+    Together,
     Wait,
     WhatIfs,
     line_texts,
@@ -177,6 +178,11 @@ class Profile:
         return self.what_ifs.advice
 
     @property
+    def together(self) -> Together | None:
+        """The advice that can be followed at once, all of it in one program, timed."""
+        return self.what_ifs.together
+
+    @property
     def limits(self) -> list[Limit]:
         """Times without single limits of the machine."""
         return self.what_ifs.limits
@@ -221,6 +227,7 @@ class Profile:
             "bottleneck": self.bottleneck,
             "verdict": self.verdict,
             "advice": _plain(self.advice),
+            "together": _plain(self.together),
             "limits": _plain(self.limits),
             "summary": official.summary(self),
             "is_simulation": True,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from isa.sections import Facts, Notes, Prose, Section, Table
 from simulator.profile import official
-from simulator.profile.verdict import Advice, PathLine, Wait, short
+from simulator.profile.verdict import Advice, PathLine, Together, Wait, short
 from simulator.profile.work import bound_name
 from simulator.timing.uncertainty import LEVEL
 
@@ -109,7 +109,7 @@ def _title(advice: Advice) -> str:
     return f"{advice.bottleneck} at {short(advice.file)}:{advice.line}; {advice.text}"
 
 
-def _gain(advice: Advice, total: float) -> str:
+def _gain(advice: Advice | Together, total: float) -> str:
     gain = f"{us(total)} -> {us(advice.total_ns)} us, {advice.saved_percent:.0f} % less"
     return gain if advice.same_results else f"{gain}; results change"
 
@@ -170,12 +170,38 @@ def _waits(waits: list[Wait], cores: bool) -> Table:
 
 def _advice(profile: Profile) -> Notes:
     left = len(profile.advice) - ADVICE
+    items = []
+    for one in profile.advice[:ADVICE]:
+        instead = f"; instead of {_listed(one.instead_of)}" if one.instead_of else ""
+        items.append(f"{_title(one)}: {_gain(one, profile.total_ns)}{instead}")
+    below = _together(profile.together, profile.total_ns)
+    if left > 0:
+        below.append(f"and {left} more")
     return Notes(
         "advice, best first (each change made, compiled and timed)",
-        tuple(f"{_title(one)}: {_gain(one, profile.total_ns)}" for one in profile.advice[:ADVICE]),
+        tuple(items),
         numbered=True,
-        end=f"  and {left} more" if left > 0 else "",
+        end=tuple(below),
     )
+
+
+def _together(found: Together | None, total: float) -> list[str]:
+    """What advice gives at once, and which of it is then no use."""
+    if found is None:
+        return []
+    told, said = _listed(found.numbers), []
+    if len(found.numbers) > 1:
+        said.append(f"{told} together: {_gain(found, total)}")
+    if found.no_more:
+        saves = "saves" if len(found.no_more) == 1 else "save"
+        said.append(f"with {told} done, {_listed(found.no_more)} {saves} nothing more")
+    return said
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    """1, 2 and 3."""
+    *most, last = map(str, numbers)
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _limits(profile: Profile) -> Table:

@@ -96,7 +96,8 @@ class Advice:
     """A change of a line and the time of the program with it, found by timing the changed program.
 
     `bottleneck` names what the change takes away. `weight` is what of the gain counts in the order
-    of advice: less than 1 where the author has to give something for it."""
+    of advice: less than 1 where the author has to give something for it. `instead_of` are the
+    numbers, from 1, of earlier advice about the same lines that cannot be followed as well."""
 
     bottleneck: str
     text: str
@@ -108,14 +109,29 @@ class Advice:
     saved_percent: float
     same_results: bool = True
     weight: float = 1.0
+    instead_of: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """The time of the program with pieces of advice at once, whose `numbers` count from 1. With
+    these, those of `no_more` apply, too, but save less than a percent of the time."""
+
+    numbers: tuple[int, ...]
+    total_ns: float
+    saved_ns: float
+    saved_percent: float
+    same_results: bool
+    no_more: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfs:
-    """Times of changed programs: limits taken away, and advice, best first."""
+    """Times of changed programs: limits taken away; advice, best first, alone and `together`."""
 
     limits: list[Limit] = field(default_factory=list)
     advice: list[Advice] = field(default_factory=list)
+    together: Together | None = None
 
 
 Advisor = Callable[[], WhatIfs]

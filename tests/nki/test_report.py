@@ -55,7 +55,9 @@ def test_a_terminal_shows_all_that_plain_text_has(width, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     facts = Facts.of("", bound=Prose("VectorE waits 9.6 us " * 8), path="/a/long/" + "path" * 9)
     pairs = Facts("official", tuple((f"metric_{n}", f"{n},000") for n in range(5)), side_by_side=2)
-    notes = Notes("advice", ("load it once, before the loop: 24.61 -> 17.07 us",), True, "2 more")
+    notes = Notes(
+        "advice", ("load it once, before the loop: 24.61 -> 17.07 us",), True, ("2 more",)
+    )
     terminal = Terminal()
     print_report(Report({}, [facts, FIGURES, pairs, notes, "a word " * 30]), False, terminal)
     found = terminal.shown()
