@@ -330,17 +330,20 @@ def attribute_words(instruction: Instruction) -> list[str]:
     hidden = {
         field for field, value in implied.items() if instruction.attributes.get(field) == value
     }
-    opcode = instruction.opcode
     words = []
-    for row in ATTRIBUTES:
-        if (row.only and opcode not in row.only) or opcode in row.never:
-            continue
+    for row in _rows_of(instruction.opcode, frozenset(instruction.attributes)):
         if row.field in hidden:
             continue
         text = row.show(instruction)
         if text is not None and _is_readable(row, text):
             words.append(f"{row.name}={text}")
     return words
+
+
+@lru_cache(maxsize=4096)
+def _rows_of(opcode: str, fields: frozenset[str]) -> tuple[TextAttribute, ...]:
+    """The attributes that an instruction with these fields may state: few of all that there are."""
+    return tuple(row for row in ATTRIBUTES if row.may_show(opcode, fields))
 
 
 @lru_cache(maxsize=4096)

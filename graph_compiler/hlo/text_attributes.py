@@ -70,6 +70,7 @@ class TextAttribute:
     """An attribute of HLO text. `only` and `never`: opcodes that show it, or do not.
 
     `field`: the field of the proto that it states alone; "" where it states a part, or several.
+    `parts`: the fields of the latter. Without any of its fields it is shown only where `STATED`.
     """
 
     name: str
@@ -78,6 +79,15 @@ class TextAttribute:
     only: frozenset[str] = frozenset()
     never: frozenset[str] = frozenset()
     field: str = ""
+    parts: tuple[str, ...] = ()
+
+    def may_show(self, opcode: str, fields: frozenset[str]) -> bool:
+        """Whether an instruction that has these fields may state the attribute."""
+        if (self.only and opcode not in self.only) or opcode in self.never:
+            return False
+        return not fields.isdisjoint((self.field, *self.parts)) or self.name in STATED.get(
+            opcode, ()
+        )
 
 
 STATED: dict[str, frozenset[str]] = {
@@ -279,6 +289,7 @@ def _part(name: str, field: str, kind: str, part: str, **options: Any) -> TextAt
         read_part,
         frozenset(options.get("only", "").split()),
         frozenset(options.get("never", "").split()),
+        parts=(field,),
     )
 
 
@@ -327,6 +338,9 @@ def _read_constraints(text: str, attributes: dict[str, Any]) -> None:
         attributes["operand_shapes_with_layout"] = shapes
 
 
+_CONSTRAINTS = ("constrain_layout", "operand_shapes_with_layout")
+
+
 def _show_constraints(instruction: Instruction) -> str | None:
     shapes = instruction.attributes.get("operand_shapes_with_layout", ())
     if not instruction.attributes.get("constrain_layout") or not shapes:
@@ -351,6 +365,12 @@ def _show_replica_groups(instruction: Instruction) -> str | None:
 
 
 _IOTA_GROUPS = "iota_collective_device_list"
+_REPLICA_GROUPS = (
+    "mesh_axes_replica_group_list",
+    _IOTA_GROUPS,
+    "collective_device_list",
+    "replica_groups",
+)
 
 
 def _read_replica_groups(text: str, attributes: dict[str, Any]) -> None:
@@ -376,7 +396,7 @@ def _enumerated_part(name: str, field: str, kind: str, part: str) -> TextAttribu
             raise ValueError(f"one of {', '.join(values)} expected, found {text[:40]!r}")
         attributes.setdefault(field, Record(kind)).values[part] = text
 
-    return TextAttribute(name, show_part, read_part)
+    return TextAttribute(name, show_part, read_part, parts=(field,))
 
 
 _TRUTHS = {"TRI_STATE_TRUE": "true", "TRI_STATE_FALSE": "false"}
@@ -416,7 +436,7 @@ def _ragged_part(name: str, part: str) -> TextAttribute:
         if numbers := integers(text):
             record.values[part] = numbers
 
-    return TextAttribute(name, show, read, only=frozenset({"ragged-dot"}))
+    return TextAttribute(name, show, read, only=frozenset({"ragged-dot"}), parts=(field,))
 
 
 _DOMAIN = re.compile(r'\{\s*kind="sharding",\s*entry=(\{.*\}),\s*exit=(\{.*\})\s*\}')
@@ -465,7 +485,7 @@ _ROWS = (
     _part("rhs_batch_dims", *_DOT, "rhs_batch_dimensions", never="ragged-dot"),
     _part("rhs_contracting_dims", *_DOT, "rhs_contracting_dimensions", never="ragged-dot"),
     *(_ragged_part(*names) for names in _RAGGED),
-    TextAttribute("domain", _show_domain, _read_domain),
+    TextAttribute("domain", _show_domain, _read_domain, parts=_DOMAIN_FIELDS),
     _part("offset_dims", *_GATHER, "offset_dims"),
     _part("collapsed_slice_dims", *_GATHER, "collapsed_slice_dims"),
     _part("start_index_map", *_GATHER, "start_index_map"),
@@ -497,8 +517,12 @@ _ROWS = (
     _flag("largest"),
     _number("delta"),
     _enumeration("distribution", "distribution", "RandomDistribution", lower=True),
-    TextAttribute("operand_precision", _show_precisions, _read_precisions),
-    TextAttribute("algorithm", _show_algorithm, _read_algorithm),
+    TextAttribute(
+        "operand_precision", _show_precisions, _read_precisions, parts=("precision_config",)
+    ),
+    TextAttribute(
+        "algorithm", _show_algorithm, _read_algorithm, parts=("precision_config", "rng_algorithm")
+    ),
     _row("result_accuracy", "result_accuracy", show_accuracy, read_accuracy),
     _part("left_side", *_SOLVE, "left_side"),
     _part("lower", *_SOLVE, "lower", never="cholesky"),
@@ -506,14 +530,18 @@ _ROWS = (
     _part("unit_diagonal", *_SOLVE, "unit_diagonal"),
     _part("transpose_a", *_SOLVE, "transpose_a"),
     _number("channel_id"),
-    TextAttribute("replica_groups", _show_replica_groups, _read_replica_groups),
+    TextAttribute(
+        "replica_groups", _show_replica_groups, _read_replica_groups, parts=_REPLICA_GROUPS
+    ),
     _row("source_target_pairs", "source_target_pairs", show_pairs, read_pairs, ()),
     _flag("constrain_layout", never="custom-call"),
     _flag("use_global_device_ids"),
     _flag("is_host_transfer"),
     _flag("is_composite"),
     _quoted("custom_call_target"),
-    TextAttribute("operand_layout_constraints", _show_constraints, _read_constraints),
+    TextAttribute(
+        "operand_layout_constraints", _show_constraints, _read_constraints, parts=_CONSTRAINTS
+    ),
     _flag("custom_call_has_side_effect"),
     _row("output_to_operand_aliasing", "output_operand_aliasing", show_aliases, read_aliases, ()),
     _enumeration("schedule", "custom_call_schedule", "CustomCallSchedule"),

@@ -13,6 +13,7 @@ import re
 from collections import defaultdict
 from contextlib import suppress
 from functools import cache
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -128,10 +129,10 @@ def mutant(seed: int) -> bytes:
     Raises NeuronError where a changed structure has no proto.
     """
     chosen = random.Random(seed)
-    data = chosen.choice(sources())
+    number = chosen.choices(range(len(sources())), cum_weights=_shares())[0]
     kind = chosen.random()
     if kind < 0.6:
-        module = from_proto(data)
+        module = from_proto(sources()[number])
         if kind < 0.45:
             Mutator(seed).graph(module)
         if kind > 0.25:
@@ -140,11 +141,24 @@ def mutant(seed: int) -> bytes:
             _settled(module)
         return to_proto(module)
     if kind < 0.7:
-        return _retyped(chosen, print_text(from_proto(data))).encode()
+        return _retyped(chosen, _text(number, exact=True)).encode()
     if kind < 0.8:
-        return _changed_bytes(chosen, data)
-    text = print_text(from_proto(data), exact=chosen.random() < 0.3)
+        return _changed_bytes(chosen, sources()[number])
+    text = _text(number, exact=chosen.random() < 0.3)
     return _changed_text(chosen, text).encode(errors="surrogateescape")
+
+
+@cache
+def _text(number: int, exact: bool) -> str:
+    """A source as text."""
+    return print_text(from_proto(sources()[number]), exact)
+
+
+@cache
+def _shares() -> list[float]:
+    """How often sources are chosen, added up: one of a tenth of the bytes about three times as
+    often. A mutant of a large graph takes longer, and is as often refused for one change."""
+    return [*accumulate(len(data) ** -0.5 for data in sources())]
 
 
 def _renamed(chosen: random.Random, module: Module) -> None:
