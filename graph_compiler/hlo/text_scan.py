@@ -11,6 +11,7 @@ MAX_DEPTH = 64
 """Nesting of brackets that HLO text may have."""
 
 _SPACE = re.compile(r"(?:\s+|/\*(?!@).*?\*/|//[^\n]*)+", re.DOTALL)
+_IN_LINE = re.compile(r"(?:[^\S\n]+|/\*(?!@).*?\*/)*", re.DOTALL)
 _PIECE = re.compile(
     r'[^"{}()\[\],/\n]+|"(?:[^"\\]|\\.)*"|/\*.*?\*/|[{}()\[\],/"\n]',
     re.DOTALL,
@@ -105,8 +106,11 @@ class Scanner:
         return found
 
     def value(self) -> str:
-        """The stretch up to the next comma or line end outside brackets, without comments."""
-        self.skip()
+        """The stretch up to the next comma or line end outside brackets, without comments.
+
+        It may be empty: XLA prints `padding=` for a scalar.
+        """
+        self.position = _IN_LINE.match(self.text, self.position).end()  # type: ignore[union-attr]
         return "".join(self._pieces(False)).strip()
 
     def bracketed(self) -> str:

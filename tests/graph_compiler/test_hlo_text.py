@@ -385,6 +385,22 @@ def test_forms_of_attributes(call: str, words: str, expected: dict[str, Any]) ->
     assert ", ".join(attribute_words(instruction)) == words
 
 
+def test_an_attribute_without_text_ends_with_its_line() -> None:
+    text = """HloModule scalar
+
+ENTRY %e (x: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  %y = f32[] pad(%x, %x), padding=
+  ROOT %z = f32[] negate(%y)
+}
+"""
+    module = parse_text(text)
+    assert [item.opcode for item in module.instructions()] == ["parameter", "pad", "negate"]
+    assert print_text(module, exact=False).partition("ENTRY")[2] == text.partition("ENTRY")[2]
+    data = to_proto(module)
+    assert to_proto(parse_text(print_text(from_proto(data)))) == data
+
+
 def test_convolutions_state_what_text_leaves_out() -> None:
     line = (
         "y = f32[4,6]{1,0} convolution(x, x), window={size=3 pad=1_1}, "
