@@ -21,6 +21,7 @@ from graph_compiler.execute.registers import kind
 from graph_compiler.execute.steps import item_size
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower import angles, integers
+from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.composites import COMPOSITES
 from isa.alu import ALU
 from isa.enums import ReduceCommand
@@ -34,13 +35,6 @@ if TYPE_CHECKING:
 
 Value = NkiTensor | float | int
 Form = Callable[[Sequence[Any], Step], NkiTensor]
-
-DTYPES: dict[str, str] = {
-    name: "uint8" if name == "pred" else row.dtype
-    for name, row in PRIMITIVE_TYPES.items()
-    if row.dtype is not None and row.bits <= 32 and row.dtype != "float8_e8m0fnu"
-}
-"""The dtype of tensors that hold a primitive type; a pred is 0 or 1."""
 
 ALL_INTEGERS = 2.0**23
 """From here on every fp32 number is an integer."""

@@ -32,7 +32,7 @@ from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower import collectives, empties, expansions, linear
 from graph_compiler.lower.aliases import donated, take_over
-from graph_compiler.lower.arithmetic import DTYPES, FORMS, tile_attribute, tile_operands
+from graph_compiler.lower.arithmetic import FORMS, tile_attribute, tile_operands
 from graph_compiler.lower.bits import other_width
 from graph_compiler.lower.casts import demote, downcast, round_in_products
 from graph_compiler.lower.composites import recognise
@@ -51,6 +51,7 @@ from graph_compiler.lower.kernels import native_kernel
 from graph_compiler.lower.layers import LAYERS, families, roll
 from graph_compiler.lower.limits import Limits
 from graph_compiler.lower.loops import apart, layers, while_loop
+from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.moments import squares_of_variances
 from graph_compiler.lower.notes import Notes
 from graph_compiler.lower.pairs import OPCODES, as_pairs, has_random_bits, is_wide

@@ -8,7 +8,7 @@ from graph_compiler.execute.fusion import contiguous
 from graph_compiler.execute.steps import item_size
 from graph_compiler.execute.views import View, row_major
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
-from graph_compiler.lower.arithmetic import DTYPES
+from graph_compiler.lower.machine import DTYPES
 
 if TYPE_CHECKING:
     from graph_compiler.execute.nodes import Node

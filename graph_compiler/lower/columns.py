@@ -18,7 +18,6 @@ from graph_compiler.execute.lanes import Step
 from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.registers import kind
 from graph_compiler.execute.steps import Place, item_size
-from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.elementwise import (
     ENGINE_FOLDS,
@@ -30,7 +29,7 @@ from graph_compiler.lower.elementwise import (
     types_of,
 )
 from graph_compiler.lower.evaluation import as_tile, evaluate
-from graph_compiler.lower.machine import PARTITIONS, SUMS
+from graph_compiler.lower.machine import DTYPES, PARTITIONS, SUMS
 from graph_compiler.lower.nest import Axis, axes_of, numbers
 from graph_compiler.lower.operands import Stored, stored
 from isa.alu import ALU

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -23,70 +23,13 @@ from graph_compiler.execute.views import Buffer, View, count_of
 from graph_compiler.hlo.operators import OPERATORS
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.aliases import every
+from graph_compiler.lower.trips import Count, constant_integer
 
 if TYPE_CHECKING:
     from graph_compiler.evaluate import Evaluator
     from graph_compiler.execute.nodes import Block, Node
     from graph_compiler.execute.schedule import Scheduler
     from graph_compiler.lower.device import Device
-
-MOST = 1 << 16
-"""Trips up to which places are computed for each."""
-
-
-@dataclass(eq=False)
-class Count:
-    """A count: `first`, `first + step` ..., `trips` times, the parameter `number` of the body.
-    `fixed`: memory that the loop does not change. `variable`: the trip, while the loop is
-    emitted."""
-
-    number: int
-    first: int
-    step: int
-    trips: int
-    fixed: set[Buffer] = field(default_factory=set)
-    variable: Any = None
-
-    @property
-    def last(self) -> int:
-        """What it is behind the loop."""
-        return self.first + self.step * self.trips
-
-
-def count_of_trips(node: Node) -> Count | None:
-    """What a `while` counts; None of one whose trips are not known."""
-    body, condition = node.blocks
-    (test,) = condition.results
-    if test.op != "compare" or test.instruction is None:
-        return None
-    if test.instruction.attribute("comparison_direction") != "LT":
-        return None
-    variable, bound = test.operands
-    if variable not in condition.parameters:
-        return None
-    number = condition.parameters.index(variable)
-    following, first = body.results[number], _number(node.operands[number])
-    stop = _number(bound)
-    if stop is None and bound in condition.parameters:  # what the loop does not change
-        place = condition.parameters.index(bound)
-        if body.results[place] is body.parameters[place]:
-            stop = _number(node.operands[place])
-    if following.op != "add" or first is None or stop is None:
-        return None
-    steps = [_number(o) for o in following.operands if o is not body.parameters[number]]
-    if len(steps) != 1 or steps[0] is None or steps[0] <= 0:
-        return None
-    count = Count(number, first, steps[0], max(0, -(-(stop - first) // steps[0])))
-    largest = np.iinfo(node.operands[number].value.dtype).max  # behind it, it wraps around
-    return count if count.trips <= MOST and count.last <= largest else None
-
-
-def _number(node: Node) -> int | None:
-    """A constant integer."""
-    if node.op != "constant" or node.dims or not np.issubdtype(node.value.dtype, np.integer):
-        return None
-    return int(node.value)
-
 
 def places_of(evaluator: Evaluator, body: Block, count: Count) -> dict[Node, np.ndarray[Any, Any]]:
     """The scalars of a body that follow from the count: what they are in each trip."""
@@ -96,7 +39,7 @@ def places_of(evaluator: Evaluator, body: Block, count: Count) -> dict[Node, np.
     found[parameter] = values
 
     def value(node: Node) -> np.ndarray[Any, Any] | None:
-        number = _number(node)
+        number = constant_integer(node)
         if number is not None:
             return np.broadcast_to(np.asarray(node.value), values.shape)
         return found.get(node)
@@ -210,7 +153,7 @@ def _window(
     for axis, start in enumerate(starts):
         places = device.places.get(start)
         if places is None:
-            number = _number(start)
+            number = constant_integer(start)
             if number is None:
                 return None
             places = np.full(count.trips, number)

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graph_compiler.execute.contractions import joined
 from graph_compiler.execute.steps import item_size, place_of
-from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import HELD
-from graph_compiler.lower.machine import BANKS
+from graph_compiler.lower.machine import BANKS, DTYPES
 from graph_compiler.lower.nest import UNROLLED, numbers
 from graph_compiler.lower.sides import Depth, Run, Sides, folded, grouped, runs
 from isa.enums import Memory

@@ -13,8 +13,8 @@ import numpy as np
 
 from graph_compiler.execute.steps import Machine, Place, Program, item_size
 from graph_compiler.execute.views import Buffer, View, count_of, row_major
-from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.limits import Limits
+from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.notes import Notes
 from graph_compiler.lower.participants import ranks_of
 from graph_compiler.lower.places import location_of, name_of
@@ -26,8 +26,9 @@ from nki.ir.views.tensor import NkiTensor
 if TYPE_CHECKING:
     from graph_compiler.execute.nodes import Node
     from graph_compiler.hlo.graph import Module
-    from graph_compiler.lower.counted import Count, Window
+    from graph_compiler.lower.counted import Window
     from graph_compiler.lower.moments import Squares
+    from graph_compiler.lower.trips import Count
     from isa.program import SourceLocation
     from isa.target import Target
 

@@ -20,7 +20,7 @@ from graph_compiler.execute.steps import Place, item_size
 from graph_compiler.execute.views import row_major
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower import arithmetic
-from graph_compiler.lower.arithmetic import DTYPES, Value
+from graph_compiler.lower.arithmetic import Value
 from graph_compiler.lower.boxes import emit_permuted
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.evaluation import (
@@ -31,6 +31,7 @@ from graph_compiler.lower.evaluation import (
     to_sizes,
     wide_steps,
 )
+from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nest import (
     Tile,
     Tiling,

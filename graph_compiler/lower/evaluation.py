@@ -17,7 +17,8 @@ from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.registers import kind
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower import arithmetic
-from graph_compiler.lower.arithmetic import DTYPES, Value
+from graph_compiler.lower.arithmetic import Value
+from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nest import PARTITIONS
 from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.emitter import into

@@ -13,16 +13,16 @@ from graph_compiler.execute.loops import Loop
 from graph_compiler.execute.movement import DynamicCopy
 from graph_compiler.execute.steps import Call, Place, item_size
 from graph_compiler.execute.views import Buffer, View, count_of
-from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.columns import emit_nest
-from graph_compiler.lower.counted import Count
 from graph_compiler.lower.device import HELD, Device
 from graph_compiler.lower.folds import emit_fold
 from graph_compiler.lower.groups import grouped
+from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.movement import emit_dynamic_copy
 from graph_compiler.lower.nest import PARTITIONS
 from graph_compiler.lower.scatters import emit_scatter
 from graph_compiler.lower.sorting import emit_sort
+from graph_compiler.lower.trips import Count
 from nki.ir.views.tensor import NkiTensor
 
 _EMITTERS: dict[type, Callable[[Device, Any, Any], None]] = {

@@ -10,10 +10,10 @@ import nki.language as nl
 from graph_compiler.execute.bodies import Fold
 from graph_compiler.execute.steps import Place, item_size
 from graph_compiler.execute.views import row_major
-from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.elementwise import ROOM, fold_halves, full_pattern
 from graph_compiler.lower.evaluation import evaluate
+from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nest import Tile, axes_of, cost, each_tile, tilings
 from graph_compiler.lower.operands import Stored
 from isa.errors import NeuronError

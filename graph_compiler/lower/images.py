@@ -16,7 +16,6 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.execute.steps import item_size, place_of
-from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.bands import (
     Band,
     Inside,
@@ -31,7 +30,7 @@ from graph_compiler.lower.bands import (
     runs_of,
     tiles_of,
 )
-from graph_compiler.lower.machine import BANK, PARTITIONS
+from graph_compiler.lower.machine import BANK, DTYPES, PARTITIONS
 from graph_compiler.lower.nest import numbers
 from graph_compiler.lower.operands import Stored
 from graph_compiler.lower.sides import into_bank

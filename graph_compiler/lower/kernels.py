@@ -11,7 +11,7 @@ from graph_compiler.execute.steps import place_of
 from graph_compiler.execute.views import Buffer, View
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.kernels import Kernels, is_kernel_call, kernel_of
-from graph_compiler.lower.arithmetic import DTYPES
+from graph_compiler.lower.machine import DTYPES
 from isa.errors import NeuronError
 from nki.ir.inline import inline
 

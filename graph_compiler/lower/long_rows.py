@@ -18,9 +18,9 @@ import nki.language as nl
 from graph_compiler.execute.bodies import Body, Sort
 from graph_compiler.execute.steps import Place, item_size
 from graph_compiler.execute.views import row_major
-from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.evaluation import evaluate
+from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nest import PARTITIONS, numbers
 from isa.alu import ALU
 from isa.enums import OobMode

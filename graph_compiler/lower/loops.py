@@ -13,16 +13,10 @@ from graph_compiler.execute.steps import Call, Place, item_size, place_of
 from graph_compiler.execute.views import Buffer, View, count_of, row_major
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.aliases import every, take_over
-from graph_compiler.lower.counted import (
-    Count,
-    Window,
-    count_of_trips,
-    in_place,
-    places_of,
-    reads_of,
-)
+from graph_compiler.lower.counted import Window, in_place, places_of, reads_of
 from graph_compiler.lower.flow import Counted, While
 from graph_compiler.lower.layers import Layers, family_operands
+from graph_compiler.lower.trips import Count, count_of_trips
 
 if TYPE_CHECKING:
     from graph_compiler.execute.nodes import Node

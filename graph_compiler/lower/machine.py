@@ -1,8 +1,9 @@
-"""Sizes of the machine that plans are made of. They are those of every target."""
+"""Sizes of the machine that plans are made of, which are those of every target, and its dtypes."""
 
 from __future__ import annotations
 
-from isa.dtypes import DTYPES
+from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from isa import dtypes
 from isa.target import TARGETS
 
 PARTITIONS = min(target.partitions.value for target in TARGETS.values())
@@ -13,5 +14,12 @@ BANKS = min(target.psum_banks.value for target in TARGETS.values())
 BANK = min(target.psum_bank_bytes.value for target in TARGETS.values())
 """Bytes of a partition in a bank of PSUM."""
 
-SUMS = BANK // DTYPES["float32"].size
+SUMS = BANK // dtypes.DTYPES["float32"].size
 """Columns of fp32 sums in a bank of PSUM: what the tensor engine writes at a time."""
+
+DTYPES: dict[str, str] = {
+    name: "uint8" if name == "pred" else row.dtype
+    for name, row in PRIMITIVE_TYPES.items()
+    if row.dtype is not None and row.bits <= 32 and row.dtype != "float8_e8m0fnu"
+}
+"""The dtype of tensors that hold a primitive type; a pred is 0 or 1."""

@@ -16,8 +16,8 @@ import nki.language as nl
 from graph_compiler.execute.movement import DynamicCopy
 from graph_compiler.execute.steps import Place, place_of
 from graph_compiler.execute.views import collapsed
-from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import Device
+from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nest import PARTITIONS, numbers
 from nki.ir.views.tensor import NkiTensor
 

@@ -17,8 +17,8 @@ from graph_compiler.execute.contractions import Axes, Product, converted, joined
 from graph_compiler.execute.fusion import Lazy
 from graph_compiler.execute.steps import Products, Program, item_size, place_of
 from graph_compiler.execute.views import Buffer, View
-from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.cut import COLUMNS, RESIDENT, ROWS, Cut, Elements
+from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nest import numbers
 from graph_compiler.lower.sides import DEPTH, Run, depth_of, grouped, into_bank, runs, turned
 from isa.enums import Memory

@@ -15,7 +15,7 @@ from graph_compiler.execute.nodes import Block, Node
 from graph_compiler.execute.views import MOVES, count_of
 from graph_compiler.hlo.operators.folding import binary_opcode
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
-from graph_compiler.lower.counted import count_of_trips
+from graph_compiler.lower.trips import count_of_trips
 
 
 class Range(NamedTuple):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from graph_compiler.execute.steps import item_size, place_of
 from graph_compiler.execute.views import Buffer
-from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import HELD, Device
+from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.members import LEFT, TARGET, RowNest, RowProduct
 from graph_compiler.lower.nest import PARTITIONS, UNROLLED
 from graph_compiler.lower.operands import Resident, Stored

@@ -20,10 +20,9 @@ from graph_compiler.execute.bodies import Scatter
 from graph_compiler.execute.registers import kind
 from graph_compiler.execute.steps import Place
 from graph_compiler.execute.views import collapsed, row_major
-from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.evaluation import evaluate
-from graph_compiler.lower.machine import PARTITIONS, SUMS
+from graph_compiler.lower.machine import DTYPES, PARTITIONS, SUMS
 from graph_compiler.lower.movement import (
     clamped,
     distance_of,

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graph_compiler.execute.contractions import Axes, Product
 from graph_compiler.execute.steps import Place, item_size, place_of
-from graph_compiler.lower.arithmetic import DTYPES
-from graph_compiler.lower.machine import BANK, PARTITIONS
+from graph_compiler.lower.machine import BANK, DTYPES, PARTITIONS
 from isa.dtypes import DTYPES as DTYPE_ROWS
 from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor

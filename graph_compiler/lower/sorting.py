@@ -14,10 +14,10 @@ from typing import Any
 
 import nki.language as nl
 from graph_compiler.execute.bodies import Sort
-from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.evaluation import evaluate
 from graph_compiler.lower.long_rows import by_rank, in_parts
+from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nest import PARTITIONS
 from nki.ir.views.tensor import NkiTensor
 

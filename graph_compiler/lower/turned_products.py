@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from graph_compiler.lower.arithmetic import DTYPES
 from graph_compiler.lower.device import Pattern
 from graph_compiler.lower.elementwise import Nest, types_of
-from graph_compiler.lower.machine import BANK, PARTITIONS
+from graph_compiler.lower.machine import BANK, DTYPES, PARTITIONS
 from graph_compiler.lower.members import LEFT, RIGHT, Member, RowNest, RowProduct
 from graph_compiler.lower.nest import Axis, Tiling
 from graph_compiler.lower.operands import Operand, Stored, same
