@@ -45,7 +45,7 @@ class GraphOptions:
     does so. What computes numbers that may not fit is done in pairs of 32-bit integers if
     "enabled", else refused; graphs that make random bits, whose state has 64 bits, have pairs in
     all modes.
-    `logical_cores`: physical cores that share the graph (`graph_compiler.lower.cores`).
+    `logical_cores`: physical cores that share the graph (`graph_compiler.lower.cores.cores`).
     `documented_limits`: refuse also what the vendor's compiler documents that it does not compile
     and this one does, as the command line does.
     `optimisation`: from 2 on plans are compiled and timed, and the fastest is taken.

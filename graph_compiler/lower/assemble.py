@@ -30,35 +30,35 @@ from graph_compiler.hlo.operators import OPERATORS
 from graph_compiler.hlo.operators.custom import IDENTITIES
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
-from graph_compiler.lower import collectives, empties, expansions, linear
 from graph_compiler.lower.aliases import donated, take_over
-from graph_compiler.lower.arithmetic import FORMS, tile_attribute, tile_operands
-from graph_compiler.lower.bits import other_width
 from graph_compiler.lower.casts import demote, downcast, round_in_products
-from graph_compiler.lower.composites import recognise
-from graph_compiler.lower.computations import map_elements, reduce_windows, scan
-from graph_compiler.lower.convolution import convolution
-from graph_compiler.lower.cores import shared_out
-from graph_compiler.lower.counted import dynamic_slice, dynamic_update_slice, reads_of
-from graph_compiler.lower.custom_calls import called, top_k
+from graph_compiler.lower.control.counted import dynamic_slice, dynamic_update_slice, reads_of
+from graph_compiler.lower.control.flow import NotOnChip, When, emit
+from graph_compiler.lower.control.layers import LAYERS, families, roll
+from graph_compiler.lower.control.loops import apart, layers, while_loop
+from graph_compiler.lower.cores.cores import shared_out
+from graph_compiler.lower.cores.homes import Settled
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.draws import rng
-from graph_compiler.lower.float8 import emulate
-from graph_compiler.lower.flow import NotOnChip, When, emit
-from graph_compiler.lower.homes import Settled
-from graph_compiler.lower.kept import kept_for_products, orders_of_products
+from graph_compiler.lower.expansions import collectives, empties, expansions, linear
+from graph_compiler.lower.expansions.bits import other_width
+from graph_compiler.lower.expansions.computations import map_elements, reduce_windows, scan
+from graph_compiler.lower.expansions.custom_calls import called, top_k
+from graph_compiler.lower.expansions.windows import long_windows, select_and_scatter
+from graph_compiler.lower.groups.moments import squares_of_variances
 from graph_compiler.lower.kernels import native_kernel
-from graph_compiler.lower.layers import LAYERS, families, roll
 from graph_compiler.lower.limits import Limits
-from graph_compiler.lower.loops import apart, layers, while_loop
 from graph_compiler.lower.machine import DTYPES
-from graph_compiler.lower.moments import squares_of_variances
+from graph_compiler.lower.nests.arithmetic import FORMS, tile_attribute, tile_operands
 from graph_compiler.lower.notes import Notes
-from graph_compiler.lower.pairs import OPCODES, as_pairs, has_random_bits, is_wide
 from graph_compiler.lower.participants import ranks_of
-from graph_compiler.lower.product import DEVICE_PRODUCTS
-from graph_compiler.lower.ranges import narrow
-from graph_compiler.lower.windows import long_windows, select_and_scatter
+from graph_compiler.lower.products.convolution import convolution
+from graph_compiler.lower.products.product import DEVICE_PRODUCTS
+from graph_compiler.lower.rewrites.composites import recognise
+from graph_compiler.lower.rewrites.float8 import emulate
+from graph_compiler.lower.rewrites.kept import kept_for_products, orders_of_products
+from graph_compiler.lower.rewrites.pairs import OPCODES, as_pairs, has_random_bits, is_wide
+from graph_compiler.lower.rewrites.ranges import narrow
 from graph_compiler.options import GraphOptions, has_e4m3fn
 from graph_compiler.partitions import refuse_undivided
 from isa.errors import NeuronError

@@ -18,7 +18,7 @@ from graph_compiler.execute.views import MOVES
 from graph_compiler.hlo.operators.elementwise.conversion import reduce_precision
 from graph_compiler.hlo.operators.folding import binary_opcode
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
-from graph_compiler.lower.arithmetic import FORMS
+from graph_compiler.lower.nests.arithmetic import FORMS
 from graph_compiler.options import CAST_TYPES
 from isa.dtypes import DTYPES
 

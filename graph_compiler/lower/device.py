@@ -26,9 +26,9 @@ from nki.ir.views.tensor import NkiTensor
 if TYPE_CHECKING:
     from graph_compiler.execute.nodes import Node
     from graph_compiler.hlo.graph import Module
-    from graph_compiler.lower.counted import Window
-    from graph_compiler.lower.moments import Squares
-    from graph_compiler.lower.trips import Count
+    from graph_compiler.lower.control.counted import Window
+    from graph_compiler.lower.groups.moments import Squares
+    from graph_compiler.lower.rewrites.trips import Count
     from isa.program import SourceLocation
     from isa.target import Target
 

@@ -17,8 +17,8 @@ from graph_compiler.execute.simplify import Simplifier
 from graph_compiler.execute.steps import place_of
 from graph_compiler.execute.views import Buffer, View, count_of
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
-from graph_compiler.lower.expansions import Text
-from graph_compiler.lower.nest import PARTITIONS, numbers
+from graph_compiler.lower.expansions.expansions import Text
+from graph_compiler.lower.nests.nest import PARTITIONS, numbers
 
 if TYPE_CHECKING:
     from graph_compiler.lower.device import Device

@@ -17,8 +17,8 @@ from run_random_graphs import compared
 import graph_compiler
 from graph_compiler import parse_text
 from graph_compiler.command import main
-from graph_compiler.lower import cores
-from graph_compiler.lower.extents import extent
+from graph_compiler.lower.cores import cores
+from graph_compiler.lower.cores.extents import extent
 from graph_compiler.options import GraphOptions
 from simulator.runtime import nrtpy
 

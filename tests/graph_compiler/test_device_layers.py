@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import nki
 from graph_compiler import GraphOptions, compile, evaluate, freeze, parse_text
-from graph_compiler.lower import layers as rolling
+from graph_compiler.lower.control import layers as rolling
 from nki.ir.nodes import Loop, walk
 from simulator.runtime.nrtpy import NrtpyModel, NrtpyTensor
 

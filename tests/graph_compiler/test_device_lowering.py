@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from graph_compiler import compile, evaluate, parse_text
 from graph_compiler.execute.simplify import Simplifier
-from graph_compiler.lower import flow, nest
-from graph_compiler.lower.composites import COMPOSITES, recognise
-from graph_compiler.lower.ranges import narrow
+from graph_compiler.lower.control import flow
+from graph_compiler.lower.nests import nest
+from graph_compiler.lower.rewrites.composites import COMPOSITES, recognise
+from graph_compiler.lower.rewrites.ranges import narrow
 from isa.errors import NeuronError
 from isa.target import TARGETS
 from nki.ir.builder import Builder

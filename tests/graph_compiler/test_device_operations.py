@@ -17,8 +17,8 @@ from random_operations import FAMILIES, REDUCERS, reducer
 from graph_compiler import compile, evaluate, parse_text
 from graph_compiler.hlo import PRIMITIVE_TYPES
 from graph_compiler.hlo.operators import operator
-from graph_compiler.lower.arithmetic import FORMS
-from graph_compiler.lower.composites import COMPOSITES
+from graph_compiler.lower.nests.arithmetic import FORMS
+from graph_compiler.lower.rewrites.composites import COMPOSITES
 from isa.errors import NeuronError
 
 TARGET = "trn2"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from graph_compiler import compile, parse_text
 from graph_compiler.execute.nodes import Node
-from graph_compiler.lower.dominators import FARTHEST, Dominator
+from graph_compiler.lower.rewrites.dominators import FARTHEST, Dominator
 
 
 @st.composite

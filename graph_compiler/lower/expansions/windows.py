@@ -1,0 +1,144 @@
+"""Windows: long ones folded by doubling, and the gradient of pooling, where the chosen element of
+each window receives a value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graph_compiler.execute.fusion import Expression, Lazy, Literal, broadcast_to, store
+from graph_compiler.execute.placement import padded
+from graph_compiler.execute.views import View
+from graph_compiler.hlo.operators.folding import binary_opcode
+from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from graph_compiler.lower.expansions.expansions import Text
+
+if TYPE_CHECKING:
+    from graph_compiler.execute.nodes import Node
+    from graph_compiler.execute.schedule import Scheduler
+
+LONG = 128
+"""Elements along a dimension from which on a window is folded by doubling."""
+
+
+def long_windows(node: Node) -> str | None:
+    """Windows of one array, folded by one operation, dimension by dimension: those of 2, 4, 8 ...
+    elements are made of two of half the length, and a window of any length of these. None of short
+    ones."""
+    item = node.instruction
+    assert item is not None
+    fold = binary_opcode(item.called[0])
+    parts = item.attribute("window").dimensions
+    if len(node.operands) != 2 or fold is None or node.operands[0].type != node.type:
+        return None
+    if max((part.size for part in parts), default=0) < LONG or 0 in node.dims:
+        return None
+    text = Text(node)
+    row = PRIMITIVE_TYPES[node.type]
+    wide = "f32" if row.is_float else node.type
+    x, initial = (text.convert(operand, wide) for operand in text.operands)
+    edges = [(p.padding_low, p.padding_high, (p.base_dilation or 1) - 1) for p in parts]
+    if any(any(edge) for edge in edges):
+        x = text.pad(x, edges, initial)
+    for axis, part in enumerate(parts):
+        if part.size > 1 or part.stride > 1:
+            step = part.window_dilation or 1
+            x = _doubled(text, x, axis, fold, (part.size, step, part.stride or 1))
+    start = text.spread(initial, text.dims(x), ())
+    return text.module([text.convert(text.apply(fold, start, x), node.type)])
+
+
+def _doubled(text: Text, x: str, axis: int, fold: str, window: tuple[int, int, int]) -> str:
+    """Windows along a dimension: of so many elements, these and the windows so far apart."""
+    size, apart, stride = window
+    count = text.dims(x)[axis] - (size - 1) * apart
+
+    def part(name: str, first: int, length: int, step: int = 1) -> str:
+        edges = [(0, dim, 1) for dim in text.dims(name)]
+        edges[axis] = (first, first + length, step)
+        return text.slice(name, edges)
+
+    covered, found, length = 0, "", 1
+    while True:
+        if size & length:
+            one = part(x, covered * apart, count)
+            found = text.apply(fold, found, one) if found else one
+            covered += length
+        if covered == size:
+            return part(found, 0, count, stride) if stride > 1 else found
+        rest = text.dims(x)[axis] - length * apart
+        x = text.apply(fold, part(x, 0, rest), part(x, length * apart, rest))
+        length *= 2
+
+
+_POSITIONS = 256
+"""Places of a window up to which a select-and-scatter is written out."""
+
+
+def select_and_scatter(scheduler: Scheduler, node: Node) -> Lazy | None:
+    """Windows of an array choose an element each, by comparing one place after another; then each
+    place of the windows receives what chose it. None of other computations and large windows."""
+    item = node.instruction
+    assert item is not None
+    program = scheduler.program
+    operand, source, initial = node.operands
+    direction, combine = _direction(item.called[0]), binary_opcode(item.called[1])
+    parts = item.attribute("window").dimensions
+    sizes = tuple(part.size for part in parts)
+    if direction is None or combine is None or np.prod(sizes) > _POSITIONS:
+        return None
+    if any(part.window_dilation > 1 or part.base_dilation > 1 for part in parts):
+        return None
+    edges = [(part.padding_low, part.padding_high, 0) for part in parts]
+    if any(low < 0 or high < 0 for low, high, _ in edges):
+        return None
+    whole = tuple(low + high + size for size, (low, high, _) in zip(operand.dims, edges))
+    array = scheduler.view(operand)
+    if any(any(edge) for edge in edges):
+        array = padded(program, array, _last(operand.type, direction), edges, whole)
+    values = scheduler.view(source)
+    target = program.buffer(node.type, whole)
+    store(program, broadcast_to(scheduler.value(initial), whole), target)
+    places = list(np.ndindex(*sizes))
+
+    def window(view: View, place: tuple[int, ...]) -> View:
+        start = sum(i * stride for i, stride in zip(place, view.strides))
+        strides = tuple(stride * part.stride for stride, part in zip(view.strides, parts))
+        return view.placed(source.dims, strides, start)
+
+    best: Lazy = window(array, places[0])
+    chosen: Lazy = Literal("f32", source.dims, np.float32(0))
+    for number, place in enumerate(places[1:], 1):
+        here = window(array, place)
+        keep = Expression("compare", "pred", direction, [best, here])
+        mine = Literal("f32", source.dims, np.float32(number))
+        chosen = Expression("select", "f32", None, [keep, chosen, mine])
+        best = Expression("select", operand.type, None, [keep, best, here])
+    number_of = program.buffer("f32", source.dims)
+    store(program, chosen, number_of)
+    nothing = Literal(node.type, source.dims, np.zeros((), PRIMITIVE_TYPES[node.type].numpy)[()])
+    for number, place in enumerate(places):
+        mine = Literal("f32", source.dims, np.float32(number))
+        taken = Expression("compare", "pred", "EQ", [number_of, mine])
+        added = Expression("select", node.type, None, [taken, values, nothing])
+        cell = window(target, place)
+        store(program, Expression(combine, node.type, None, [cell, added]), cell)
+    start = sum(low * stride for (low, _, _), stride in zip(edges, target.strides))
+    return target.placed(node.dims, target.strides, start)
+
+
+def _direction(computation: object) -> str | None:
+    """The direction of a computation that compares its parameters in their order."""
+    root = computation.root  # type: ignore[attr-defined]
+    numbers = [item.parameter_number for item in root.operands if item.opcode == "parameter"]
+    if root.opcode != "compare" or numbers != [0, 1]:
+        return None
+    direction: str = root.attribute("comparison_direction")
+    return direction if direction in ("GE", "GT", "LE", "LT") else None
+
+
+def _last(type: str, direction: str) -> Literal:
+    """What no comparison chooses."""
+    lowest = -np.inf if direction.startswith("G") else np.inf
+    return Literal(type, (), np.asarray(lowest, PRIMITIVE_TYPES[type].numpy)[()])

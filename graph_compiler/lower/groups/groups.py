@@ -1,0 +1,202 @@
+"""Neighbouring steps as one: their rows go through all of them while they are on chip.
+
+Loop nests that have a dimension of the same count, along which they read and write the same rows,
+are emitted together: for every tile of rows one nest after the other. What one of them makes for
+another stays in a tile [rows, elements of a row], and goes to HBM only if something else needs it;
+what several read is loaded once. Softmax is one pass over its rows then, instead of four. Products
+that make or read such rows belong to the group too, so that attention is one: for each head and
+tile of rows the first product, its softmax, and the product with the values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+from graph_compiler.execute.views import Buffer
+from graph_compiler.lower.device import Device
+from graph_compiler.lower.groups.members import (
+    Member,
+    RowProduct,
+    is_member,
+    members_of,
+    nest_of,
+    product_counts,
+)
+from graph_compiler.lower.groups.rows import Rows
+from graph_compiler.lower.nests.nest import PARTITIONS, UNROLLED, axes_of
+from graph_compiler.lower.products.product import Contraction
+
+LEAST_ROWS = 32
+"""Rows below which partitions would be left idle."""
+
+_WINDOW = 24
+"""Steps that are looked at for one group."""
+
+_SKIPPED = 4
+"""Steps between two members that may come before the group."""
+
+
+@dataclass
+class Group:
+    """Steps over the same rows: `counts` are those of the batch and of the rows. `steps`, `types`:
+    elements from row to row of each buffer, and their type; `written`: those that the group makes,
+    `read` those that it reads before."""
+
+    counts: tuple[int, ...]
+    members: list[Member] = field(default_factory=list)
+    skipped: list[Any] = field(default_factory=list)
+    """Steps between the members, which are to come before all of them."""
+    steps: dict[Buffer, int] = field(default_factory=dict)
+    types: dict[Buffer, str] = field(default_factory=dict)
+    written: set[Buffer] = field(default_factory=set)
+    read: set[Buffer] = field(default_factory=set)
+    apart: set[Buffer] = field(default_factory=set)
+    """Buffers that a member reads, or a product writes, otherwise than row by row."""
+    made: dict[Buffer, list[tuple[int, int]]] = field(default_factory=dict)
+    """Elements of a row that are written, as first and last ones of runs without gaps."""
+    spans: dict[Buffer, tuple[int, int]] = field(default_factory=dict)
+    """The first and last element of a row that members read or write."""
+
+    def is_whole(self, buffer: Buffer) -> bool:
+        """Whether members read or write from the first to the last element of a row."""
+        return self.spans[buffer] == (0, self.steps[buffer] - 1)
+
+    def makes(self, buffer: Buffer, first: int = 0, last: int | None = None) -> bool:
+        """Whether elements of a row, by default all, were written by members."""
+        last = self.steps[buffer] - 1 if last is None else last
+        for low, high in sorted(self.made.get(buffer, [])):
+            if low <= first <= high:
+                first = high + 1
+        return first > last
+
+    def takes(self, member: Member) -> bool:
+        """Add a step, if its rows are the group's and it reads some that others do or make."""
+        target, *reads = member.uses
+        if isinstance(member, RowProduct):
+            if not member.sides.device.limits.allows(member.right_bytes()):
+                return False
+            reads = [use if use.buffer in self.written else use._replace(step=0) for use in reads]
+        if target.by_row and target.buffer in self.apart:
+            return False
+        if not target.by_row:
+            if not isinstance(member, RowProduct) or target.buffer in self.written | self.read:
+                return False
+        forms: dict[Buffer, tuple[int, str]] = {}
+        for use in (target, *reads):
+            if use.by_row:
+                known = self.steps.get(use.buffer, use.step), self.types.get(use.buffer, use.type)
+                if forms.setdefault(use.buffer, known) != (use.step, use.type):
+                    return False
+        for use in reads:
+            if use.buffer in self.written:
+                if not use.by_row or use.buffer in self.apart:
+                    return False
+                if not self.makes(use.buffer, use.low, use.high):
+                    return False
+            elif not use.by_row and use.buffer is target.buffer:
+                return False
+        if self.members and not any(use.by_row and use.buffer in self.steps for use in reads):
+            return False
+        for use in (target, *reads):
+            if use.by_row:
+                self.steps[use.buffer], self.types[use.buffer] = use.step, use.type
+                low, high = self.spans.get(use.buffer, (use.low, use.high))
+                self.spans[use.buffer] = min(low, use.low), max(high, use.high)
+            else:
+                self.apart.add(use.buffer)
+        self.read.update(use.buffer for use in reads if use.buffer not in self.written)
+        self.written.add(target.buffer)
+        if target.by_row and target.dense:
+            self.made.setdefault(target.buffer, []).append((target.low, target.high))
+        self.members.append(member)
+        return True
+
+    def may_follow(self, device: Device, step: Any) -> bool:
+        """Whether the group may come after a step that stands behind its members."""
+        reads = {device.root(buffer) for buffer in step.reads}
+        writes = {device.root(buffer) for buffer in step.writes}
+        made = {device.root(buffer) for buffer in self.written}
+        found = {device.root(buffer) for buffer in self.read}
+        return not (made & (reads | writes) or found & writes)
+
+
+def _counts(steps: Sequence[Any]) -> list[tuple[int, ...]]:
+    """Counts of rows that steps may have in common: those of dimensions of nests that stay, and
+    those of products."""
+    found: Counter[int] = Counter()
+    products: Counter[tuple[int, ...]] = Counter()
+    for step in steps:
+        if isinstance(step, Contraction):
+            products.update(product_counts(step))
+            continue
+        loop, _ = nest_of(step)
+        operands = [strides for _, strides in (loop.output, *loop.leaves)]
+        for axis in axes_of(loop.counts, operands, loop.reduced):
+            if not axis.reduced and axis.count >= LEAST_ROWS:
+                found[axis.count] += 1 + 2 * (loop.fold is not None)
+    alone = [(count,) for count, _ in found.most_common(4)]
+    some = [counts for counts, _ in products.most_common(4) if _fill_partitions(counts)]
+    return list(dict.fromkeys(chain(alone, some)))
+
+
+def _fill_partitions(counts: tuple[int, ...]) -> bool:
+    """Whether rows that begin anew with each element of a batch take at most twice the tiles that
+    they would take one behind the other, and a few."""
+    tiles = math.prod(counts[:-1]) * -(-counts[-1] // PARTITIONS)
+    return counts[-1] >= LEAST_ROWS and tiles <= 2 * -(-math.prod(counts) // PARTITIONS) + UNROLLED
+
+
+def grouped(device: Device, steps: Sequence[Any], uses: Counter[Buffer]) -> Iterator[Any]:
+    """The steps in their order, neighbours as `Rows` where that is faster. `uses`: how often each
+    buffer is read in all."""
+    position = 0
+    while position < len(steps):
+        run = position
+        while run < len(steps) and is_member(steps[run]):
+            run += 1
+        found = _best(device, steps[position:run], uses) if run > position else None
+        if found is None:
+            yield steps[position]
+            position += 1
+            continue
+        yield from grouped(device, found.group.skipped, uses)
+        yield found
+        position += len(found.group.members) + len(found.group.skipped)
+
+
+def _best(device: Device, steps: Sequence[Any], uses: Counter[Buffer]) -> Rows | None:
+    """The group that begins with the first of some steps and saves most; None where none does."""
+    best: tuple[float, Rows] | None = None
+    window = steps[:_WINDOW]
+    for counts in _counts(window):
+        for group in _grown(device, window, counts):
+            rows = Rows(device, group, uses)
+            if (len(group.members) > 1 or rows.finds() or rows.leaves()) and rows.fits():
+                saved = rows.saved()
+                if saved > 0 and (best is None or saved > best[0]):
+                    best = saved, rows
+    return None if best is None else best[1]
+
+
+def _grown(device: Device, steps: Sequence[Any], counts: tuple[int, ...]) -> Iterator[Group]:
+    """Groups of the first steps, for each dimension that the first one's rows may be."""
+    first, *others = steps
+    for start in members_of(device, first, counts):
+        group = Group(counts)
+        if not group.takes(start):
+            continue
+        waiting: list[Any] = []
+        for step in others:
+            if any(group.takes(member) for member in members_of(device, step, counts)):
+                group.skipped += waiting
+                waiting = []
+            elif len(waiting) < _SKIPPED and group.may_follow(device, step):
+                waiting.append(step)
+            else:
+                break
+        yield group

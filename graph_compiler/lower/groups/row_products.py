@@ -1,0 +1,294 @@
+"""Products as members of a group: their operands and results, tile of rows by tile of rows."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from graph_compiler.execute.steps import item_size, place_of
+from graph_compiler.execute.views import Buffer
+from graph_compiler.lower.device import HELD, Device
+from graph_compiler.lower.groups.members import LEFT, TARGET, RowNest, RowProduct
+from graph_compiler.lower.groups.turned_products import turned_result
+from graph_compiler.lower.machine import DTYPES
+from graph_compiler.lower.nests.nest import PARTITIONS, UNROLLED
+from graph_compiler.lower.nests.operands import Resident, Stored
+from graph_compiler.lower.products.product import COLUMNS
+from graph_compiler.lower.products.sides import Run
+from isa.enums import Memory
+from nki.ir.views.tensor import NkiTensor
+
+if TYPE_CHECKING:
+    from graph_compiler.lower.groups.groups import Group
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """The same rows of several elements of the batch, from one on: left operands that were loaded
+    for all of them, by member, and results [rows, elements of each], which are stored together."""
+
+    index: list[Any]
+    several: int
+    left: dict[int, list[list[NkiTensor]]] = field(default_factory=dict)
+    made: dict[Buffer, NkiTensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Rows of one element of the batch: `step` rows apart from partition to partition."""
+
+    index: list[Any]
+    start: Any
+    rows: int
+    step: int
+    loaded: dict[Any, NkiTensor]
+    """What several members read of it."""
+    totals: dict[int, NkiTensor] = field(default_factory=dict)
+    """Sums along rows that members leave."""
+    turned: dict[int, list[NkiTensor]] = field(default_factory=dict)
+    """Left operands of products, with the depth along partitions."""
+    beside: Beside | None = None
+    number: int = 0
+    """What several elements of the batch have together, and which of them it is of."""
+
+
+Tiles = dict[Buffer, Resident]
+"""What stays on chip of some rows."""
+
+Fixed = dict[tuple[int, int], Resident]
+"""Operands that are the same for all rows, by member and operand."""
+
+
+class RowProducts(ABC):
+    """What a group does for the products among its members. `batch`, `count`, `total`: how often
+    there are rows, how many, and all of them; `kept`, `beside`: results that stay on chip."""
+
+    device: Device
+    group: Group
+    batch: list[int]
+    count: int
+    total: int
+    kept: dict[int, list[NkiTensor]]
+    beside: dict[int, dict[int, NkiTensor]]
+    behind: dict[int, int]
+    turned: dict[int, int]
+
+    @abstractmethod
+    def _nest_behind(
+        self, number: int, tile: Tile, tiles: Tiles, fixed: Fixed, total: NkiTensor, column: int
+    ) -> None:
+        """Columns of a nest from one on, of a product's result in PSUM."""
+
+    def _is_straight(self) -> bool:
+        """Whether no loop on the device goes through tiles of rows."""
+        tiles = self.count // PARTITIONS
+        return max([0, *self.batch]) <= UNROLLED and tiles <= self.unrolled
+
+    @property
+    def unrolled(self) -> int:
+        """Tiles of rows up to which no loop on the device goes through them. What several engines
+        do after one another overlaps more where the scheduler sees all of it."""
+        tiles = math.prod(self.batch) * (self.count // PARTITIONS)
+        several = any(isinstance(member, RowProduct) for member in self.group.members)
+        return _TILES if several and tiles <= _TILES else UNROLLED
+
+    def _product(
+        self,
+        number: int,
+        member: RowProduct,
+        tile: Tile,
+        tiles: Tiles,
+        fixed: Fixed,
+        right: list[NkiTensor],
+    ) -> None:
+        """A product for one tile of rows."""
+        _, left, _ = member.uses
+        sides = member.sides
+        if number in tile.turned:
+            stationary = tile.turned[number]
+        elif left.buffer in self.group.written:
+            stationary = sides.turned_rows(tiles[left.buffer].tile, left.low)
+        else:
+            run = Run(0, tile.rows, 0, member.rows.strides[LEFT])
+            beside = tile.beside
+            if beside is not None and sides.stride == 1 and tile.rows > 1:
+                if number not in beside.left:
+                    axes = [(member.batch[-1].strides[LEFT], beside.several)]
+                    begin = member.start(LEFT, beside.index, tile.start)
+                    beside.left[number] = sides.of_rows_together(run, axes, begin)
+                stationary = beside.left[number][tile.number]
+            else:
+                stationary = sides.of_rows([run], member.start(LEFT, tile.index, tile.start))
+        if number in self.turned:
+            nest, reader = self.group.members[self.behind[number]], self.turned[number]
+            other = self.group.members[reader]
+            assert isinstance(nest, RowNest) and isinstance(other, RowProduct)
+            operand = 1 + nest.reads.index(member.uses[0].buffer)
+            depth = other.sides.depth
+            tile.turned[reader] = turned_result(
+                self.device, stationary, right, nest, operand, depth
+            )
+            return
+        most = COLUMNS if member.across == 1 else PARTITIONS
+        if number in self.behind:  # blocks of one size
+            most = -(-member.columns // -(-member.columns // COLUMNS))
+        blocks = [(c, min(most, member.columns - c)) for c in range(0, member.columns, most)]
+        if member.across != 1:
+            for begin, size in blocks:
+                moving = [part[:, begin : begin + size] for part in right]
+                (total,) = self._multiplied(moving, [stationary], len(moving))
+                self._keep_columns(number, member, tile, total, begin)
+            return
+        # Of one tile of rows, all columns are summed up while the right operand is loaded.
+        several = _SUMMED if self.total <= PARTITIONS else 1
+        together = member.sides.together(member.columns) if several > 1 else len(right)
+        for first in range(0, len(blocks), several):
+            own = blocks[first : first + several]
+            parts = [[part[:, begin : begin + size] for part in right] for begin, size in own]
+            totals = self._multiplied(stationary, parts, together)
+            for (begin, _), total in zip(own, totals):
+                if number in self.behind:
+                    self._nest_behind(number, tile, tiles, fixed, total, begin)
+                else:
+                    self._keep_rows(number, member, tile, tiles, total, begin)
+
+    def _multiplied(
+        self, stationary: list[NkiTensor], moving: list[list[NkiTensor]], together: int
+    ) -> list[NkiTensor]:
+        """The sums of products with several others, in PSUM: of so many tiles of the depth with all
+        of them, then of the next ones."""
+        device, rows = self.device, stationary[0].shape[1]
+        totals = [device.tile((rows, part[0].shape[1]), "float32", Memory.psum) for part in moving]
+        for first in range(0, len(stationary), together):
+            for total, part in zip(totals, moving):
+                for a, b in zip(stationary[first : first + together], part[first:]):
+                    device.builder.emit("nc_matmul", dst=total, stationary=a, moving=b)
+        return totals
+
+    def _keep_rows(
+        self,
+        number: int,
+        member: RowProduct,
+        tile: Tile,
+        tiles: Tiles,
+        total: NkiTensor,
+        column: int,
+    ) -> None:
+        """A block [rows, columns] of a product's result."""
+        device = self.device
+        target, _, _ = member.uses
+        rows, size = total.shape
+        if target.by_row:
+            pattern = [(target.step, rows), (1, size)]
+            tiles[target.buffer].keep(total, pattern, target.low + column)
+            return
+        source = Stored(device, place_of(member.contraction.target), target.type)
+        if self._lie_beside(member):
+            self._keep_beside(number, member, tile, source, total, column)
+            return
+        done = device.tile((rows, size), source.dtype)
+        device.builder.emit("tensor_copy", dst=done, src=total)
+        pattern = [(member.rows.strides[TARGET], rows), (1, size)]
+        source.keep(done, pattern, member.start(TARGET, tile.index, tile.start) + column)
+
+    def _lie_beside(self, member: RowProduct) -> bool:
+        """Whether rows of elements of the batch lie beside one another, as those of heads do, and
+        all of them make up the target."""
+        target, step = member.contraction.target, member.rows.strides[TARGET]
+        ahead = member.columns
+        for axis in reversed(member.batch):
+            ahead *= self.count if ahead == step else 1
+            if axis.strides[TARGET] != ahead:
+                return False
+            ahead *= axis.count
+        size = item_size(target.type)
+        whole = (
+            not place_of(target).offset and target.buffer.size == self.total * member.columns * size
+        )
+        taken = -(-self.count // PARTITIONS) * step * size
+        return step > member.columns and whole and self._is_straight() and taken <= HELD // 4
+
+    def _keep_beside(
+        self,
+        number: int,
+        member: RowProduct,
+        tile: Tile,
+        source: Stored,
+        total: NkiTensor,
+        column: int,
+    ) -> None:
+        """A block of a product's result, in tiles that have the rows of several elements of the
+        batch."""
+        device, step = self.device, member.rows.strides[TARGET]
+        rows, size = total.shape
+        row, first = divmod(member.start(TARGET, tile.index, tile.start) + column, step)
+        tiles = self.beside.setdefault(number, {})
+        if row not in tiles:
+            tiles[row] = device.tile((rows, step), source.dtype)
+        device.builder.emit("tensor_copy", dst=tiles[row][:, first : first + size], src=total)
+        if first + size == step:
+            source.keep(tiles[row], [(step, rows), (1, step)], row * step)
+
+    def _hold_beside(self) -> None:
+        """Have those tiles stay that take little room."""
+        for number, tiles in self.beside.items():
+            view = self.group.members[number].uses[0]
+            (_, step), *_ = shapes = [tile.shape for tile in tiles.values()]
+            full = all(rows == PARTITIONS for rows, _ in shapes[:-1])
+            if full and len(shapes) * step * item_size(view.type) <= HELD // 4:
+                self.device.hold(view.buffer, [*tiles.values()], step, view.type)
+
+    def _keep_columns(
+        self, number: int, member: RowProduct, tile: Tile, total: NkiTensor, column: int
+    ) -> None:
+        """A block [columns, rows] of a product's result, whose rows are neighbours in memory."""
+        device = self.device
+        source = Stored(device, place_of(member.contraction.target), member.contraction.target.type)
+        size, rows = total.shape
+        start = member.start(TARGET, tile.index, tile.start) + column * member.across
+        if number in self.kept:
+            line, first = divmod(start, member.across)
+            whole, part = divmod(line, PARTITIONS)
+            done = self.kept[number][whole][part : part + size, first : first + rows]
+        else:
+            done = device.tile((size, rows), source.dtype)
+        device.builder.emit("tensor_copy", dst=done, src=total)
+        source.keep(done, [(member.across, size), (member.rows.strides[TARGET], rows)], start)
+
+    def _keeps(self, member: RowProduct) -> bool:
+        """Whether the columns of a product's result stay on chip, along partitions: what reads them
+        so needs no transposition."""
+        target, columns = member.contraction.target, member.columns
+        ahead = columns * member.across
+        for axis in reversed(member.batch):
+            if axis.strides[TARGET] != ahead:
+                return False
+            ahead *= axis.count
+        whole = (member.across, member.rows.strides[TARGET]) == (self.count, 1)
+        size = item_size(target.type)
+        fits = columns % PARTITIONS == 0 or columns in _QUADRANTS
+        lines = ahead // self.count
+        taken = -(-lines // PARTITIONS) * self.count * size
+        whole = whole and not place_of(target).offset and target.buffer.size == ahead * size
+        return self._is_straight() and whole and fits and taken <= HELD // 4
+
+    def _columns_kept(self, member: RowProduct) -> list[NkiTensor]:
+        """Tiles [columns, rows] for the result of a product, of all of the batch."""
+        lines = math.prod(self.batch) * member.columns
+        dtype = DTYPES[member.contraction.target.type]
+        return [
+            self.device.tile((min(PARTITIONS, lines - start), self.count), dtype)
+            for start in range(0, lines, PARTITIONS)
+        ]
+
+
+_QUADRANTS = frozenset({32, 64})
+"""Partitions fewer than all that may begin at each multiple of theirs."""
+
+_TILES = 32
+"""Tiles of rows in all of a group with products up to which no loop is rolled."""
+
+_SUMMED = 4
+"""Blocks of columns of one tile of rows that are summed up at the same time."""

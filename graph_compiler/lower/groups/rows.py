@@ -1,0 +1,633 @@
+"""A group as instructions: for every tile of rows its members, one after the other."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from graph_compiler.execute.steps import Place, item_size
+from graph_compiler.execute.views import Buffer
+from graph_compiler.lower.device import HELD, Device
+from graph_compiler.lower.groups.members import (
+    LEFT,
+    RowNest,
+    RowProduct,
+    adds_rows,
+    goes_by_column,
+    is_function,
+)
+from graph_compiler.lower.groups.moments import moments, sums_of
+from graph_compiler.lower.groups.row_products import Beside, Fixed, RowProducts, Tile, Tiles
+from graph_compiler.lower.groups.turned_products import Right, with_turned
+from graph_compiler.lower.nests.arithmetic import ACTIVATIONS
+from graph_compiler.lower.nests.elementwise import (
+    Folding,
+    Nest,
+    passes,
+    plan,
+    tiling_room,
+    types_of,
+)
+from graph_compiler.lower.nests.evaluation import is_shift, wide_steps
+from graph_compiler.lower.nests.nest import (
+    FREE_RANK,
+    PARTITIONS,
+    UNROLLED,
+    Axis,
+    Price,
+    Tiling,
+    cost,
+    numbers,
+    tiled,
+)
+from graph_compiler.lower.nests.operands import Loaded, Operand, Resident, Stored, everywhere
+from graph_compiler.lower.products.sides import Sides, depth_by_dma
+from isa.alu import ALU
+from isa.enums import Engine
+from nki.ir.views.tensor import NkiTensor
+
+if TYPE_CHECKING:
+    from graph_compiler.lower.groups.groups import Group
+
+RESIDENT = 80 << 10
+"""Bytes of a partition that tiles which stay may take."""
+
+ROUND_TRIP = 4000.0
+"""About how many ns a value takes to HBM and back, which the next step waits for."""
+
+LEFT_ON_CHIP = ROUND_TRIP / 2
+"""What it is worth, in ns, that later steps may find rows on chip."""
+
+
+class Rows(RowProducts):
+    """A group, ready to be emitted."""
+
+    def __init__(self, device: Device, group: Group, uses: Counter[Buffer]) -> None:
+        self.device = device
+        self.group = group
+        *self.batch, self.count = group.counts
+        self.total = math.prod(group.counts)
+        self.kept = {}
+        self.beside = {}
+        own = Counter(buffer for member in group.members for buffer in member.reads)
+        self.inside = {
+            buffer
+            for buffer in group.written - group.read - group.apart
+            if buffer.kind == "arena" and uses[buffer] == own[buffer]
+        }
+        self.shared = {
+            buffer
+            for buffer in group.read - group.apart
+            if own[buffer] > 1 or buffer in group.written or self._held(buffer)
+        }
+        made = group.written - group.apart
+        nests = [member for member in group.members if isinstance(member, RowNest)]
+        widest = max((math.prod(a.count for a in nest.inner) for nest in nests), default=0)
+        flat = all(len(nest.inner) < FREE_RANK for nest in nests)
+        self.together = widest <= _SHORT and flat
+        self.each = self._rows_each(widest)
+        if self.each > 1:
+            self.shared = group.read - group.apart
+        # Buffers whose rows stay on chip: all that is made, and what several nests read.
+        self.resident = [b for b in group.steps if b in made or b in self.shared]
+        self.tilings = [
+            self._tiling(member) if isinstance(member, RowNest) else None
+            for member in group.members
+        ]
+        self.reads = own
+        self.behind = {}
+        self.turned = {}
+        self.on_scalar: set[int] = set()
+        self.summed: dict[int, int] = {}
+        self.moments: dict[int, int] = {}
+        self.made: dict[Buffer, list[NkiTensor]] = {}
+        self.loaded: dict[Any, NkiTensor] = {}
+
+    def _held(self, buffer: Buffer) -> list[NkiTensor]:
+        """The tiles that have all rows of a buffer, one for each tile of rows; or none."""
+        group = self.group
+        tiles = self.device.held_rows(buffer, group.steps[buffer], group.types[buffer])
+        aligned = not self.batch or self.count % PARTITIONS == 0
+        whole = sum(tile.shape[0] for tile in tiles) == self.total
+        return tiles if aligned and whole and self._is_straight() else []
+
+    def _rows_each(self, widest: int) -> int:
+        """Neighbouring rows that a partition has at a time, in groups that make whole rows, none of
+        which stay on chip for others: as many as make transfers long, and operations where
+        several rows go through them `together`."""
+        group = self.group
+        sizes = {b: group.steps[b] * item_size(group.types[b]) for b in group.steps}
+        moved = [size for buffer, size in sizes.items() if buffer not in self.inside]
+        products = any(isinstance(member, RowProduct) for member in group.members)
+        if self.batch or products or not moved or not all(map(group.makes, group.written)):
+            return 1
+        if group.written & group.apart or any(map(self._stays, group.steps)):
+            return 1
+        if any(map(self._held, group.read - group.apart)):
+            return 1
+        wanted = -(-self.device.target.dma_short_run_bytes.value // min(moved))
+        if self.together:
+            wanted = max(wanted, _OPERATION // widest)
+        room = RESIDENT // 2 // sum(sizes.values())
+        return max(1, min(wanted, room, self.count // (_ROUNDS * PARTITIONS)))
+
+    def _stays(self, buffer: Buffer) -> bool:
+        """Whether all rows of a buffer may stay on chip for others."""
+        tiles = -(-self.total // PARTITIONS)
+        taken = tiles * self.group.steps[buffer] * item_size(self.group.types[buffer])
+        return not self.batch and self._is_straight() and taken <= HELD // 4
+
+    @property
+    def writes(self) -> set[Buffer]:
+        """What the group makes, and holds by itself."""
+        return self.group.written
+
+    def finds(self) -> bool:
+        """Whether rows that it reads are on chip already."""
+        return any(map(self._held, self.group.read - self.group.apart))
+
+    def leaves(self) -> bool:
+        """Whether rows that it computes stay on chip for others."""
+        nests = [member for member in self.group.members if isinstance(member, RowNest)]
+        computed = bool(nests) and all(nest.loop.steps and nest.loop.leaves for nest in nests)
+        products = [member for member in self.group.members if isinstance(member, RowProduct)]
+        beside = any(self._lie_beside(member) for member in products)
+        return beside or (computed and any(map(self._is_left, self.group.written)))
+
+    def _is_left(self, buffer: Buffer) -> bool:
+        if buffer in self.group.apart | self.inside or not self._stays(buffer):
+            return False
+        return self.group.makes(buffer)
+
+    def fits(self) -> bool:
+        """Whether there is room for the rows that stay, and for what products read beside them."""
+        group = self.group
+        taken = sum(group.steps[b] * item_size(group.types[b]) for b in self.resident)
+        taken *= self.each
+        right = [m.right_bytes() for m in group.members if isinstance(m, RowProduct)]
+        if self.total <= PARTITIONS:  # each is used once, one after the other
+            return taken + max(right, default=0) <= 2 * RESIDENT
+        return taken + sum(right) <= RESIDENT
+
+    def _tiling(self, member: RowNest) -> Tiling:
+        rows = Axis(min(self.count, PARTITIONS), member.rows.strides)
+        operands = member.places[: 1 + len(member.loop.leaves)]
+        on_chip = sum(place.buffer in self.group.written | self.shared for place in operands)
+        room = tiling_room(member.loop, on_chip)
+        if self.total <= PARTITIONS:  # two tiles in all, on which engines take turns
+            elements = math.prod(axis.count for axis in member.inner)
+            room = min(room, max(_PART, -(-elements // 2)))
+        return tiled(rows, member.inner, room)
+
+    def _own(self, tiling: Tiling, rows: int, each: int) -> Tiling:
+        """A nest's tiling of so many partitions with so many rows each, one or all at a time."""
+        strides = tiling.partition.strides
+        several = (Axis(each, strides),) if self.together and each > 1 else ()
+        return Tiling(
+            Axis(rows, tuple(each * step for step in strides)),
+            (*several, *tiling.free),
+            tiling.outer,
+            (rows, *(axis.count for axis in several), *tiling.sizes[1:]),
+        )
+
+    def saved(self) -> float:
+        """About how many ns are saved: the steps one by one less the group. The engines take as
+        long for products in it as for others."""
+        group, device = self.group, self.device
+        each = self.each if self.together else 1
+        blocks = math.prod(self.batch) * -(-self.count // (PARTITIONS * each))
+        bandwidth = device.target.dma_bytes_per_ns
+        apart = engines = transfers = fixed = 0.0
+        for number, (member, tiling) in enumerate(zip(group.members, self.tilings)):
+            apart += ROUND_TRIP if number else 0
+            if isinstance(member, RowProduct):
+                target, left, _ = member.uses
+                for use in (target, left):
+                    if use.buffer in group.written and use.by_row:
+                        apart += blocks * device.target.dma_trigger_static_ns.value
+                        moved = use.high - use.low + 1
+                        apart += self.total * moved * item_size(use.type) / bandwidth
+                continue
+            assert tiling is not None
+            apart += plan(device, member.loop)[0]
+            sizes = [
+                0 if place.buffer in self.resident else item_size(type)
+                for place, type in zip(member.places, types_of(member.loop))
+            ]
+            operands = sizes[: 1 + len(member.loop.leaves)]
+            own = self._own(tiling, tiling.sizes[0], each)
+            price = cost(own, operands, passes(member.loop), device.target)
+            engines += blocks * price.engines
+            transfers += blocks * price.transfers
+            fixed += blocks * price.fixed
+        for buffer in self.resident:
+            if buffer not in self.inside:
+                moved = self.total * group.steps[buffer] * item_size(group.types[buffer])
+                transfers += moved / bandwidth
+        apart += LEFT_ON_CHIP * self.leaves()
+        return apart - Price(engines, transfers, fixed).total
+
+    def emit(self, device: Device) -> None:
+        fixed = self._fixed()
+        if self.each == 1 or not self.together:
+            self.moments = self._moments()
+            self.on_scalar = self._moved()
+            self.summed = self._sums()
+        self.behind = self._behind()
+        members = self.group.members
+        for number, (reader, sides) in with_turned(members, self.behind, self.total).items():
+            other = members[reader]
+            assert isinstance(other, RowProduct)
+            members[reader] = replace(other, sides=sides)
+            self.turned[number] = reader
+        for number, member in enumerate(self.group.members):
+            if isinstance(member, RowProduct) and number not in self.turned.values():
+                members[number] = self._turned_by_dma(member)
+        for number, member in enumerate(self.group.members):
+            if isinstance(member, RowProduct) and self._keeps(member):
+                self.kept[number] = self._columns_kept(member)
+        self._batch([], fixed)
+        for buffer, made in self.made.items():
+            device.hold(buffer, made, self.group.steps[buffer], self.group.types[buffer])
+        self._hold_beside()
+        for number, tiles in self.kept.items():
+            target, _, _ = self.group.members[number].uses
+            device.hold(target.buffer, tiles, self.count, target.type)
+
+    def _turned_by_dma(self, member: RowProduct) -> RowProduct:
+        """A product, whose left operand DMA engines turn where that is made here."""
+        if member.uses[LEFT].buffer not in self.group.written:
+            return member
+        depth = depth_by_dma(self.device, member.product)
+        if depth is None:
+            return member
+        return replace(member, sides=Sides(self.device, member.product, depth, by_dma=True))
+
+    def _batch(self, index: list[Any], fixed: Fixed) -> None:
+        """All rows of the elements of the batch that begin with an index."""
+        builder = self.device.builder
+        if len(index) < len(self.batch):
+            tiles = math.prod(self.batch) * -(-self.count // PARTITIONS)
+            limit = UNROLLED if tiles > _STRAIGHT else _STRAIGHT
+            last = len(index) == len(self.batch) - 1
+            several = self._elements() if last else 1
+            whole, left = divmod(self.batch[len(index)], several)
+            for place in numbers(builder, whole, limit // several):
+                if last:
+                    self._matrices([*index, place * several], several, fixed)
+                else:
+                    self._batch([*index, place], fixed)
+            if left:
+                self._matrices([*index, whole * several], left, fixed)
+            return
+        self._matrices(index, 1, fixed)
+
+    def _elements(self) -> int:
+        """How many elements of a batch are loaded and stored together."""
+        products = [member for member in self.group.members if isinstance(member, RowProduct)]
+        if not products or any(map(self.device.holds, self.group.read)):
+            return 1
+        rows = -(-self.count // PARTITIONS)
+        taken = max(
+            max(rows * member.sides.depth.elements * member.sides.size, member.right_bytes())
+            for member in products
+        )
+        return max(1, min(_BATCH // taken, self.batch[-1] // _ROUNDS))
+
+    def _matrices(self, index: list[Any], several: int, fixed: Fixed) -> None:
+        """All rows of so many elements of the batch, from one on."""
+        builder = self.device.builder
+        right = Right(self.group.members, index, several)
+        if not self._is_straight():  # what a loop on the device needs is loaded before it
+            right.load()
+
+        def rows(start: Any, count: int, each: int) -> None:
+            # Tiles that all of the batch reads are the same in every element of it.
+            loaded = self.loaded if self._is_straight() else {}
+            beside = Beside(index, several) if several > 1 else None
+            for number in range(several):
+                own = [*index[:-1], index[-1] + number] if number else index
+                tile = Tile(own, start, count, each, loaded, beside=beside, number=number)
+                self._rows(tile, fixed, right)
+            if beside is not None:
+                self._store_beside(beside, start, count)
+
+        start, left = 0, self.count
+        for each in sorted({self.each >> halved for halved in range(8)} - {0}, reverse=True):
+            whole, left = divmod(left, each * PARTITIONS)
+            for number in numbers(builder, whole, max(1, self.unrolled // each)):
+                rows(start + number * (each * PARTITIONS), PARTITIONS, each)
+            start += whole * each * PARTITIONS
+        if left:
+            rows(start, left, 1)
+
+    def _fixed(self) -> Fixed:
+        """Operands that are the same for all rows, loaded once, by member and operand."""
+        device = self.device
+        found: Fixed = {}
+        known: dict[Any, Resident] = {}
+        rows = min(self.count, PARTITIONS)
+        for number, member in enumerate(self.group.members):
+            if not isinstance(member, RowNest):
+                continue
+            for operand in range(1, 1 + len(member.loop.leaves)):
+                place, type = member.places[operand], types_of(member.loop)[operand]
+                low, high = member.span(operand)
+                elements = high - low + 1
+                if not member.is_fixed(operand) or elements > _FIXED:
+                    continue
+                key = place, type, low, high
+                if key not in known:
+                    tile = everywhere(Stored(device, place, type), rows, low, elements)
+                    known[key] = Resident(device, tile, -low)
+                found[number, operand] = known[key]
+        return found
+
+    def _moments(self) -> dict[int, int]:
+        """Members that sum up squares, by those that sum up the same rows, which are on chip."""
+        found = {}
+        for number, other in moments(self.device, self.group.members).items():
+            buffer = self.group.members[number].uses[1].buffer
+            if buffer in self.resident and buffer not in self.group.apart:
+                found[number] = other
+        return found
+
+    def _is_centred(self, number: int) -> bool:
+        """Whether a member of `moments` sums up squares of what is left without the mean."""
+        member = self.group.members[number]
+        node = self.device.node_of(member.loop) if isinstance(member, RowNest) else None
+        return node is not None and self.device.squares[node].centred
+
+    def _moved(self) -> set[int]:
+        """Members whose sums along rows the scalar engine makes, which it does while it squares or
+        copies, and sums with columns. They are chosen as long as the vector engine has more to
+        do."""
+        fast, slow = map(self.device.target.clock_ghz, (Engine.scalar, Engine.vector))
+        done = {*self.moments, *self.moments.values()}
+        nests = [
+            (number, member)
+            for number, member in enumerate(self.group.members)
+            if isinstance(member, RowNest) and number not in done
+        ]
+        elements = [math.prod(axis.count for axis in nest.inner) for _, nest in nests]
+        found, vector, scalar = set(), 0.0, 0.0
+        for (_, member), count in zip(nests, elements):
+            functions = sum(step.op in ACTIVATIONS for step in member.loop.steps)
+            scalar += functions * count / fast
+            wide = wide_steps(member.loop) + (member.loop.fold is not None)
+            vector += (max(1, wide) - functions) * count / slow
+        for (number, member), count in zip(nests, elements):
+            movable = member.loop.fold == "add" and member.loop.output[0] == "f32"
+            movable = movable or is_shift(member.loop)
+            if movable and count >= _LONG and vector - count / slow > scalar + count / fast:
+                found.add(number)
+                vector -= count / slow
+                scalar += count / fast
+        return found
+
+    def _rows(self, tile: Tile, fixed: Fixed, right: Right) -> None:
+        """One tile of rows through all members."""
+        device, group = self.device, self.group
+        first = tile.start
+        stride = self.count
+        for place, count in zip(reversed(tile.index), reversed(self.batch)):
+            first, stride = first + place * stride, stride * count
+        tiles: Tiles = {}
+        for buffer in self.resident:
+            step, type = group.steps[buffer], group.types[buffer]
+            source = Stored(device, Place(buffer), type)
+            held = self._held(buffer)
+            if tile.beside is not None and self._is_only_made(buffer):
+                made = tile.beside.made
+                if buffer not in made:
+                    shape = tile.rows, tile.beside.several * step
+                    made[buffer] = device.tile(shape, source.dtype)
+                tiles[buffer] = Resident(device, made[buffer], tile.number * step)
+                continue
+            if held and buffer not in group.written:
+                room = held[first // PARTITIONS]
+            else:
+                room = device.tile((tile.rows, tile.step * step), source.dtype)
+            if buffer in self.shared and not held:
+                self._load(buffer, source, room, tile, first)
+            behind = None if buffer in self.inside or tile.step > 1 else source
+            tiles[buffer] = Resident(device, room, 0, behind, first * step)
+        for number in range(1 if self.together else tile.step):
+            own = tiles
+            if tile.step > 1:
+                own = {
+                    b: replace(t, first=t.first + number * group.steps[b]) for b, t in tiles.items()
+                }
+            self._members(replace(tile, start=tile.start + number, totals={}), own, fixed, right)
+        for buffer in self.resident:
+            if tile.step > 1:
+                if buffer in group.written - self.inside:
+                    source = Stored(device, Place(buffer), group.types[buffer])
+                    run = tile.step * group.steps[buffer]
+                    pattern = [(run, tile.rows), (1, run)]
+                    source.keep(tiles[buffer].tile, pattern, first * group.steps[buffer])
+                continue
+            loaded = buffer in self.shared and group.is_whole(buffer) and self._stays(buffer)
+            if self._is_left(buffer) or loaded:
+                self.made.setdefault(buffer, []).append(tiles[buffer].tile)
+
+    def _is_only_made(self, buffer: Buffer) -> bool:
+        """Whether whole rows of a buffer are made for memory alone."""
+        group = self.group
+        own = buffer in group.written - self.inside - group.apart - group.read
+        return own and group.makes(buffer) and not self._is_left(buffer)
+
+    def _store_beside(self, beside: Beside, start: Any, rows: int) -> None:
+        """Rows of several elements of the batch, from one on."""
+        first, stride = start, self.count
+        for place, count in zip(reversed(beside.index), reversed(self.batch)):
+            first, stride = first + place * stride, stride * count
+        for buffer, made in beside.made.items():
+            step = self.group.steps[buffer]
+            source = Stored(self.device, Place(buffer), self.group.types[buffer])
+            pattern = [(step, rows), (self.count * step, beside.several), (1, step)]
+            value = made.reshape((rows, beside.several, step))
+            self.device.copy(source.elements(pattern, first * step), value)
+
+    def _load(
+        self, buffer: Buffer, source: Stored, room: NkiTensor, tile: Tile, first: Any
+    ) -> None:
+        """What members read of rows, from the first one on."""
+        step = self.group.steps[buffer]
+        low, high = self.group.spans[buffer]
+        width = high + 1 - low
+        if tile.step == 1 or width == step:
+            room = room if width == step else room[:, low : high + 1]
+            pattern = [(tile.step * step, tile.rows), (1, tile.step * width)]
+        else:
+            room = room.reshape((tile.rows, tile.step, step))[:, :, low : high + 1]
+            pattern = [(tile.step * step, tile.rows), (step, tile.step), (1, width)]
+        self.device.copy(room, source.elements(pattern, first * step + low))
+
+    def _members(self, tile: Tile, tiles: Tiles, fixed: Fixed, right: Right) -> None:
+        """The members for rows of which each partition has one."""
+        device, group = self.device, self.group
+        for number, member in enumerate(group.members):
+            if isinstance(member, RowProduct):
+                with device.builder.at(device.place_in_graph(member.contraction)):
+                    self._product(number, member, tile, tiles, fixed, right[number][tile.number])
+            elif number not in self.behind.values():
+                with device.builder.at(device.place_in_graph(member.loop)):
+                    self._nest(number, member, tile, tiles, fixed)
+
+    def _nest(self, number: int, member: RowNest, tile: Tile, tiles: Tiles, fixed: Fixed) -> None:
+        """A nest for one tile of rows."""
+        device, loop, tiling = self.device, member.loop, self.tilings[number]
+        assert tiling is not None
+        operands, offsets = self._operands(number, member, tile, tiles, fixed)
+        own = self._own(tiling, tile.rows, tile.step)
+        nest = Nest(device, loop, operands, number in self.on_scalar)
+        offsets = offsets[: len(own.partition.strides)]
+        if number in self.moments:
+            source = member.uses[1]
+            whole = tiles[source.buffer]
+            begin = whole.first
+            rows = whole.tile[:, begin + source.low : begin + source.high + 1]
+            centred = self._is_centred(self.moments[number])
+            total, tile.totals[self.moments[number]] = sums_of(device, rows, centred)
+            Folding(nest).keep(total, own, offsets)
+            return
+        if number in self.moments.values():
+            Folding(nest).keep(tile.totals[number], own, offsets)
+            return
+        if number in self.summed:
+            Folding(nest).keep(tile.totals[self.summed[number]], own, offsets)
+            return
+        if number in self.summed.values():
+            blocks = math.prod(-(-item.axis.count // item.block) for item in own.outer)
+            sums = device.tile((tile.rows, blocks), "float32")
+            nest.totals = [sums[:, block : block + 1] for block in range(blocks)]
+            nest.emit(own, offsets, rolled=False)
+            tile.totals[number] = total = (
+                sums if blocks == 1 else device.tile((tile.rows, 1), "float32")
+            )
+            if blocks > 1:
+                device.builder.emit("tensor_reduce", dst=total, op=ALU["add"], data=sums, axis=(1,))
+            return
+        nest.emit(own, offsets, rolled=False)
+
+    def _operands(
+        self, number: int, member: RowNest, tile: Tile, tiles: Tiles, fixed: Fixed
+    ) -> tuple[list[Operand], list[Any]]:
+        """The operands of a nest for one tile of rows, and where in them its elements begin."""
+        device, loop = self.device, member.loop
+        operands: list[Operand] = []
+        offsets: list[Any] = []
+        for operand, (place, type) in enumerate(zip(member.places, types_of(loop))):
+            initial = operand > len(loop.leaves)
+            here = place.buffer in tiles and place.buffer not in self.group.apart
+            if (number, operand) in fixed:
+                operands.append(fixed[number, operand])
+                offsets.append(0)
+            elif not initial and here and member.rows.strides[operand]:
+                operands.append(tiles[place.buffer])
+                offsets.append(place.offset // item_size(type))
+            else:
+                stored = Stored(device, place, type)
+                again = operand > 0 and not initial and self._is_read_again(member, operand)
+                operands.append(Loaded(stored, tile.loaded) if again else stored)
+                offsets.append(0 if initial else member.start(operand, tile.index, tile.start))
+        return operands, offsets
+
+    def _behind(self) -> dict[int, int]:
+        """Products, and the nests behind them that alone read their results, column by column,
+        which they find in PSUM."""
+        found = {}
+        members = self.group.members
+        apart = {*self.moments, *self.moments.values(), *self.summed, *self.summed.values()}
+        for number, (member, nest) in enumerate(pairwise(members)):
+            if not isinstance(member, RowProduct) or not isinstance(nest, RowNest):
+                continue
+            target, plain = member.uses[0], nest.loop.fold is None and number + 1 not in apart
+            inside = target.buffer in self.inside and self.reads[target.buffer] == 1
+            if not plain or not inside or member.across != 1:
+                continue
+            operand = nest.reads.index(target.buffer) + 1 if target.buffer in nest.reads else 0
+            if operand and nest.uses[operand] == target and goes_by_column(nest, operand):
+                found[number] = number + 1
+        return found
+
+    def _nest_behind(
+        self, number: int, tile: Tile, tiles: Tiles, fixed: Fixed, total: NkiTensor, column: int
+    ) -> None:
+        """Columns of a nest from one on, of a product's result in PSUM."""
+        device, product = self.device, self.group.members[number]
+        number = self.behind[number]
+        member = self.group.members[number]
+        assert isinstance(member, RowNest)
+        target = product.uses[0]
+        operands, offsets = self._operands(number, member, tile, tiles, fixed)
+        operands[1 + member.reads.index(target.buffer)] = Resident(
+            device, total, -(target.low + column)
+        )
+        rows, columns = total.shape
+        (axis,) = member.inner
+        offsets = [at + column * step for at, step in zip(offsets, axis.strides)]
+        tiling = tiled(Axis(rows, member.rows.strides), [Axis(columns, axis.strides)], columns)
+        with device.builder.at(device.place_in_graph(member.loop)):
+            nest = Nest(device, member.loop, operands, number in self.on_scalar)
+            nest.emit(tiling, offsets, rolled=False)
+
+    def _sums(self) -> dict[int, int]:
+        """Nests that sum up along rows what a nest before them makes with a function of the scalar
+        engine, which adds up its results by itself, in fp32; and those."""
+        makers: dict[Buffer, int] = {}
+        found: dict[int, int] = {}
+        for number, member in enumerate(self.group.members):
+            target = member.uses[0]
+            apart = number in self.moments
+            if isinstance(member, RowNest) and adds_rows(member) and not apart:
+                _, source = member.uses
+                maker = makers.get(source.buffer)
+                made = None if maker is None else self.group.members[maker].uses[0]
+                if maker is not None and source == made and maker not in found.values():
+                    found[number] = maker
+            makers.pop(target.buffer, None)
+            tiling = self.tilings[number]
+            if tiling is not None and is_function(member):
+                makers[target.buffer] = number
+        return found
+
+    def _is_read_again(self, member: RowNest, operand: int) -> bool:
+        """Whether others, or other elements of the batch, read the same tiles of an operand."""
+        place = member.places[operand]
+        low, high = member.span(operand)
+        others = sum(other.reads.count(place.buffer) for other in self.group.members)
+        repeats = any(not axis.strides[operand] for axis in member.batch)
+        return high - low < _FIXED and (others > 1 or repeats)
+
+
+_STRAIGHT = 512
+"""Tiles of rows in all of a group up to which no loop goes through the elements of its batch: their
+loads would be started by registers."""
+
+_ROUNDS = 8
+"""The least number of tiles of several rows a partition, so that transfers and engines overlap."""
+
+_SHORT = 256
+"""Elements of a row up to which operations take several rows of a partition at a time: a column for
+each of them is then less than what operations take besides."""
+
+_OPERATION = 2048
+"""Elements of a partition that an operation has of several rows."""
+
+_BATCH = 8 << 10
+"""Bytes of a partition of an operand of several elements of a batch that are loaded together."""
+
+_PART = 256
+"""Elements of a row up to which it is not cut for the sake of overlap."""
+
+_LONG = 512
+"""Elements of a row from which on its sum may move to the scalar engine, which takes a fixed time
+to read out what it has added up."""
+
+_FIXED = 4096
+"""Elements of an operand that is the same for all rows, up to which it is kept."""

@@ -1,0 +1,160 @@
+"""Products of a group of rows: when right operands are loaded, and results that are made turned.
+
+A product whose result another product reads, at most by way of a nest that computes each element of
+its own and of what is the same for all rows, is computed with rows and columns exchanged: the right
+operand is stationary, and the rows move. So no transposition is between both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from graph_compiler.lower.device import Pattern
+from graph_compiler.lower.groups.members import LEFT, RIGHT, Member, RowNest, RowProduct
+from graph_compiler.lower.machine import BANK, DTYPES, PARTITIONS
+from graph_compiler.lower.nests.elementwise import Nest, types_of
+from graph_compiler.lower.nests.nest import Axis, Tiling
+from graph_compiler.lower.nests.operands import Operand, Stored, same
+from graph_compiler.lower.products.sides import Depth, Sides, folded
+from isa.enums import Memory
+from nki.ir.views.tensor import NkiTensor
+
+if TYPE_CHECKING:
+    from graph_compiler.lower.device import Device
+
+
+class Right:
+    """The right operands of products of a group for several elements of the batch, from one on,
+    each loaded when it is first asked for."""
+
+    def __init__(self, members: Sequence[Member], index: Sequence[Any], several: int) -> None:
+        self.members = members
+        self.index = [*index]
+        self.several = several
+        self.found: dict[int, list[list[NkiTensor]]] = {}
+
+    def load(self) -> None:
+        """Load all of them."""
+        for number, member in enumerate(self.members):
+            if isinstance(member, RowProduct):
+                self[number]
+
+    def __getitem__(self, number: int) -> list[list[NkiTensor]]:
+        if number not in self.found:
+            member = self.members[number]
+            assert isinstance(member, RowProduct)
+            step = member.batch[-1].strides[RIGHT] if member.batch else 0
+            start = member.start(RIGHT, self.index, 0)
+            self.found[number] = member.sides.of_columns_of(
+                (self.several, step), 0, member.columns, start
+            )
+        return self.found[number]
+
+
+class Whole(NamedTuple):
+    """An operand that is a tile, of which all is asked for."""
+
+    device: Device
+    tile: NkiTensor
+
+    @property
+    def is_stored(self) -> bool:
+        return False
+
+    def shares(self, other: Operand) -> bool:
+        return False
+
+    def leaf(self, pattern: Pattern, offset: Any) -> NkiTensor:
+        return self.tile
+
+    def room(self, pattern: Pattern, offset: Any) -> NkiTensor | None:
+        return self.tile
+
+    def keep(self, value: NkiTensor, pattern: Pattern, offset: Any) -> None:
+        if not same(value, self.tile):
+            self.device.builder.emit("tensor_copy", dst=self.tile, src=value)
+
+    def take(self, value: NkiTensor, pattern: Pattern, offset: Any) -> None:
+        self.keep(value, pattern, offset)
+
+
+def with_turned(
+    members: Sequence[Member], behind: dict[int, int], rows: int
+) -> dict[int, tuple[int, Sides]]:
+    """Products whose results are made turned, of those that nests come behind; with the products
+    that alone read what the nests make of them, and how these have their operands then. The nests
+    read nothing else that differs from row to row."""
+    found: dict[int, tuple[int, Sides]] = {}
+    for number, other in behind.items() if rows <= PARTITIONS else ():
+        product, nest = members[number], members[other]
+        assert isinstance(product, RowProduct) and isinstance(nest, RowNest)
+        target, *leaves = nest.uses
+        fixed = [
+            nest.is_fixed(leaf) for leaf, use in enumerate(leaves, 1) if use != product.uses[0]
+        ]
+        readers = [
+            (reader, member)
+            for reader, member in enumerate(members)
+            if reader > other and target.buffer in member.reads
+        ]
+        if not all(fixed) or len(readers) != 1:
+            continue
+        ((reader, member),) = readers
+        if not isinstance(member, RowProduct) or member.uses[LEFT] != target:
+            continue
+        depth = folded(member.product.depth_left)
+        if (
+            depth is not None
+            and depth.elements == product.columns
+            and depth.last == depth.partitions
+        ):
+            found[number] = reader, Sides(member.sides.device, member.product, depth)
+    return found
+
+
+def turned_result(
+    device: Device,
+    moving: list[NkiTensor],
+    right: list[NkiTensor],
+    nest: RowNest,
+    operand: int,
+    depth: Depth,
+) -> list[NkiTensor]:
+    """What a nest makes of a product, as [partitions, rows] for each tile of a depth. `moving`: the
+    rows of the left operand, [depth, rows] for each of its tiles; `operand`: the nest's that is the
+    product."""
+    (axis,) = nest.inner
+    rows = moving[0].shape[1]
+    size, near, far = depth.partitions, depth.near, depth.far
+    types = types_of(nest.loop)
+    leaves: dict[int, NkiTensor] = {}
+    for leaf in range(1, 1 + len(nest.loop.leaves)):
+        if leaf != operand:
+            source = Stored(device, nest.places[leaf], types[leaf])
+            step = axis.strides[leaf]
+            pattern = [(near * step, size), (far * step, depth.tiles), (0, 1)]
+            leaves[leaf] = source.leaf(pattern, 0)
+    found = []
+    most = max(1, BANK // (4 * rows))
+    for first in range(0, depth.tiles, most):
+        count = min(most, depth.tiles - first)
+        bank = device.tile((size, count, rows), "float32", Memory.psum)
+        for number in range(count):
+            begin = (first + number) * far
+            for weights, part in zip(right, moving):
+                columns = weights[:, begin : begin + near * (size - 1) + 1 : near]
+                device.builder.emit(
+                    "nc_matmul", dst=bank[:, number, :], stationary=columns, moving=part
+                )
+        done = device.tile((size, count, rows), DTYPES[types[0]])
+        operands: list[Operand] = [Whole(device, done)]
+        for leaf in range(1, 1 + len(nest.loop.leaves)):
+            here = bank if leaf == operand else leaves[leaf][:, first : first + count, :]
+            operands.append(Whole(device, here))
+        tiling = Tiling(
+            Axis(size, axis.strides), (Axis(count, axis.strides), nest.rows), (), done.shape
+        )
+        Nest(device, nest.loop, operands).emit(tiling, rolled=False)
+        found += [done[:, number, :] for number in range(count)]
+    return found

@@ -1,0 +1,6 @@
+"""Elements that move to places which are computed while a program runs.
+
+`blocks` has slices, updates and gathers; `scatters` combine updates. Scatters that add or assign
+take 128 updates at a time: a product with the matrix of equal places sums those of one place, and
+the last of several is stored. `sorting` sorts rows, `long_rows` those that do not fit a partition.
+"""

@@ -1,0 +1,367 @@
+"""Scatters: blocks of updates combined into arrays at places that are computed.
+
+Blocks at different places do not overlap where an index has a block of one element in its
+dimension. Then up to 128 updates are combined at a time, an index vector a partition: the rows of
+a matrix say which updates have the same place, its product with the updates sums these, and of
+several only the last one is stored. Others are combined one after another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import nki.language as nl
+from graph_compiler.execute.bodies import Scatter
+from graph_compiler.execute.registers import kind
+from graph_compiler.execute.steps import Place
+from graph_compiler.execute.views import collapsed, row_major
+from graph_compiler.lower.device import Device
+from graph_compiler.lower.machine import DTYPES, PARTITIONS, SUMS
+from graph_compiler.lower.movement.blocks import (
+    clamped,
+    distance_of,
+    index_of,
+    indices_of,
+    one_after_another,
+)
+from graph_compiler.lower.nests.evaluation import evaluate
+from isa.alu import ALU
+from isa.enums import Memory, OobMode
+from nki.ir.views.tensor import NkiTensor
+
+
+def emit_scatter(device: Device, step: Scatter, words: Sequence[Any]) -> None:
+    """`words` are the places of the arrays, the updates, and each index."""
+    plan = _planned(step)
+    if plan is None:
+        _one_by_one(device, step, words)
+    else:
+        _Rows(device, step, words, plan).run()
+
+
+COLUMNS = 2048
+"""Elements of a block that are combined at a time."""
+
+MOST_PARTS = 32
+"""Parts of a block up to which many are combined at a time."""
+
+EXACT = 1 << 24
+"""Places are compared as fp32 numbers, which hold all integers up to here."""
+
+_ASSIGNED, _SUMMED = "assigned", "summed"
+
+_REALS = frozenset({"f32", "bf16", "f16"})
+_WORDS = frozenset({"s32", "u32"})
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How many updates are combined at a time. `axes`: count, and the strides of array, update and
+    index, of the dimensions of index vectors, the last of them along partitions. `unit`: elements
+    of which every distance is a multiple. `blocks`: count and both strides of a block's
+    dimensions."""
+
+    combination: str
+    axes: tuple[tuple[int, int, int, int], ...]
+    unit: int
+    blocks: tuple[tuple[int, int, int], ...]
+    parts: int
+
+
+def _combination(step: Scatter) -> str | None:
+    """How an update is combined with what is there; None for other computations."""
+    body = step.body
+    if len(step.arrays) != 1 or step.arrays[0][0] != step.updates[0][0]:
+        return None
+    if not body.steps and body.results == (1,):
+        return _ASSIGNED
+    if len(body.steps) != 1 or body.results != (2,):
+        return None
+    (only,) = body.steps
+    sums = only.op == _ADD and sorted(only.arguments) == [0, 1] and only.type == step.arrays[0][0]
+    return _SUMMED if sums and only.type in _REALS | _WORDS else None
+
+
+_ADD = "add"
+
+
+def _planned(step: Scatter) -> _Plan | None:
+    combination = _combination(step)
+    rank = len(step.batch)
+    if combination is None or not rank or not step.places:
+        return None
+    if any(step.window[axis] != 1 for axis in step.places):
+        return None
+    ((_, array),), ((_, update),) = step.arrays, step.updates
+    sizes, strides = collapsed(step.batch, [array[:rank], update[:rank], step.index[1]])
+    axes = tuple(zip(sizes, *strides)) or ((1, 0, 0, 0),)
+    scales = [array[rank + axis] for axis in step.places]
+    unit = math.gcd(*scales, axes[-1][1]) or 1
+    if math.prod(step.whole) // unit >= EXACT or array[rank:] != row_major(step.whole):
+        return None
+    if min(*axes[-1], *update[rank:]) < 0:  # rows of a transfer go up
+        return None
+    counts, (far, near) = collapsed(step.window, [array[rank:], update[rank:]])
+    blocks = tuple(zip(counts, far, near)) or ((1, 1, 1),)
+    parts = len(list(_parts(blocks)))
+    return _Plan(combination, axes, unit, blocks, parts) if parts <= MOST_PARTS else None
+
+
+def _parts(
+    blocks: Sequence[tuple[int, int, int]],
+) -> Iterator[tuple[int, int, tuple[tuple[int, int, int], ...]]]:
+    """A block in parts of at most COLUMNS elements: where each begins in the array and among the
+    updates, and its dimensions."""
+    inner: list[tuple[int, int, int]] = []
+    outer, room = list(blocks), COLUMNS
+    while outer and len(inner) < 3 and outer[-1][0] <= room:
+        inner.insert(0, outer.pop())
+        room //= inner[0][0]
+    cuts = [(0, 0, tuple(inner))]
+    if not inner:
+        count, far, near = outer.pop()
+        cuts = [
+            (first * far, first * near, ((min(COLUMNS, count - first), far, near),))
+            for first in range(0, count, COLUMNS)
+        ]
+    places = [(0, 0)]
+    for count, far, near in outer:
+        places = [(a + i * far, b + i * near) for a, b in places for i in range(count)]
+    for at, to in places:
+        for first, second, dims in cuts:
+            yield at + first, to + second, dims
+
+
+class _Rows:
+    """Many updates at a time."""
+
+    def __init__(self, device: Device, step: Scatter, words: Sequence[Any], plan: _Plan) -> None:
+        self.device = device
+        self.step = step
+        self.plan = plan
+        self.array, self.update, *self.starts = words
+        self.type = step.arrays[0][0]
+        self.outside = -(-math.prod(step.whole) // plan.unit)
+
+    def run(self) -> None:
+        *outer, last = self.plan.axes
+        count = last[0]
+        rows = min(PARTITIONS, count)
+        numbers = np.triu(np.ones((rows, rows), np.float32), 1)
+        self.later = self.device.tile((rows, rows), "float32")
+        place = Place(self.device.constant(numbers))
+        pattern = [(rows, rows), (1, rows)]
+        self.device.copy(self.later, self.device.elements(place, "f32", pattern))
+
+        def each(axes: Sequence[tuple[int, ...]], at: Any, to: Any, index: Any) -> None:
+            if axes:
+                (size, a, b, c), *rest = axes
+                for i in one_after_another(self.device, size):
+                    each(rest, at + i * a, to + i * b, index + i * c)
+                return
+            for i in one_after_another(self.device, count // rows):
+                self._block(rows, i * rows, at, to, index)
+            left = count % rows
+            if left:
+                self._block(left, count - left, at, to, index)
+
+        each(outer, 0, 0, 0)
+
+    def _block(self, rows: int, first: Any, at: Any, to: Any, index: Any) -> None:
+        """The updates from the `first` one of the last dimension on, one a partition."""
+        stride = self.plan.axes[-1][2]
+        own, inside = self._distances((rows, 1), first, index, along=0)
+        others, there = self._distances((rows, rows), first, index, along=1)
+        # Those outside are at -1, so that no other one has their place.
+        own_place, other_place = (
+            nl.subtract(nl.multiply(nl.add(one, 1), flag), 1, dtype="float32")
+            for one, flag in ((own, inside), (others, there))
+        )
+        same = nl.equal(other_place, own_place, dtype="float32")
+        repeated = self.device.tile((rows, 1), "float32")
+        self.device.builder.emit(
+            "tensor_reduce",
+            dst=repeated,
+            op=ALU["maximum"],
+            data=nl.multiply(same, self.later[:rows, :rows]),
+            axis=(1,),
+        )
+        stored = nl.multiply(inside, nl.subtract(1.0, repeated), dtype="int32")
+        beyond = nl.multiply(nl.subtract(1, stored, dtype="int32"), self.outside, dtype="int32")
+        target = nl.add(nl.multiply(own, stored, dtype="int32"), beyond, dtype="int32")
+        for far, near, dims in _parts(self.plan.blocks):
+            counts = [size for size, _, _ in dims]
+            update = self.device.tile((rows, *counts), DTYPES[self.type])
+            pattern = [(stride, rows), *((step, size) for size, _, step in dims)]
+            offset = to + first * stride + near
+            self.device.copy(update, self.device.elements(self.update, self.type, pattern, offset))
+            if self.plan.combination == _SUMMED:
+                old = self.device.tile(update.shape, DTYPES[self.type])
+                self.device.copy(old, self._there(own, rows, dims, at + far))
+                update = self._summed(update, old, same)
+            self.device.builder.emit(
+                "dma_copy",
+                dst=self._there(target, rows, dims, at + far),
+                src=update,
+                oob_mode=OobMode.skip,
+            )
+
+    def _there(
+        self, index: NkiTensor, rows: int, dims: Sequence[tuple[int, int, int]], at: Any
+    ) -> NkiTensor:
+        """The parts of the array at places that a tile has."""
+        flat = self.device.elements(self.array, self.type, [(self.plan.unit, 1)])
+        pattern = [[self.plan.unit, rows], *([step, size] for size, step, _ in dims)]
+        return flat.ap(pattern, at, vector_offset=index)
+
+    def _distances(
+        self, shape: tuple[int, int], first: Any, index: Any, along: int
+    ) -> tuple[NkiTensor, NkiTensor]:
+        """The distances of updates in the array, in units, clamped into it; and which of them are
+        inside. The updates lie along a dimension of the tile, and repeat along the other."""
+        step, device = self.step, self.device
+        rank = len(step.batch)
+        count, own, _, stride = self.plan.axes[-1]
+        scales = [step.arrays[0][1][rank + axis] // self.plan.unit for axis in step.places]
+        room = [step.whole[axis] - 1 for axis in step.places]
+
+        def steps(distance: int) -> list[tuple[int, int]]:
+            return [(distance if axis == along else 0, size) for axis, size in enumerate(shape)]
+
+        found = [
+            indices_of(device, place, step.index[0], steps(stride), index + first * stride)
+            for place in self.starts
+        ]
+        inside: NkiTensor | None = None
+        for tile, most in zip(found, room):
+            kept = nl.equal(nl.minimum(nl.maximum(tile, 0), most), tile, dtype="int32")
+            inside = kept if inside is None else nl.multiply(inside, kept)
+        assert inside is not None
+        distance = clamped(found, scales, room)
+        if own:
+            numbers = np.arange(count, dtype=np.int32) * (own // self.plan.unit)
+            place = Place(device.constant(numbers))
+            distance = nl.add(distance, indices_of(device, place, "s32", steps(1), first))
+        return distance, inside
+
+    def _summed(self, update: NkiTensor, old: NkiTensor, same: NkiTensor) -> NkiTensor:
+        """What is there and all updates of the same place, rounded once."""
+        rows, shape = update.shape[0], update.shape
+        columns = math.prod(shape[1:])
+        flat, there = update.reshape((rows, columns)), old.reshape((rows, columns))
+        result = self.device.tile(shape, DTYPES[self.type])
+        whole = result.reshape((rows, columns))
+        sums = self._sums_of_words if kind(self.type) != "real" else self._sums_of_reals
+        for first in range(0, columns, SUMS):
+            part = slice(first, min(first + SUMS, columns))
+            total = nl.add(there[:, part], sums(flat[:, part], same), dtype=DTYPES[self.type])
+            self.device.builder.emit("tensor_copy", dst=whole[:, part], src=total)
+        return result
+
+    def _sums_of_reals(self, update: NkiTensor, same: NkiTensor) -> NkiTensor:
+        """Infinities and NaN are summed apart, as their products with 0 would spoil other rows."""
+        below = nl.less(update, math.inf, dtype="float32")
+        above = nl.greater(update, -math.inf, dtype="float32")
+        finite = nl.multiply(below, above, dtype="uint8")
+        total = self._product(same, nl.where(finite, update, 0.0, dtype=update.dtype))
+        upper, lower = (
+            self._product(same, nl.equal(x, 0.0, dtype="bfloat16")) for x in (below, above)
+        )
+        up, down = (nl.greater(x, 0.0, dtype="uint8") for x in (upper, lower))
+        total = nl.where(up, math.inf, total, dtype="float32")
+        return nl.add(total, nl.where(down, -math.inf, 0.0, dtype="float32"))
+
+    def _sums_of_words(self, update: NkiTensor, same: NkiTensor) -> NkiTensor:
+        """Sums of bytes are exact in fp32; they wrap around where they are put together."""
+        words = update.view("uint32")
+        total: NkiTensor | None = None
+        for bits in range(0, 32, 8):
+            byte = nl.bitwise_and(nl.right_shift(words, bits, dtype="uint32"), 255)
+            sums = nl.copy(self._product(same, nl.copy(byte, dtype="bfloat16")), dtype="uint32")
+            moved = nl.left_shift(sums, bits, dtype="uint32")
+            total = moved if total is None else nl.add(total, moved, dtype="uint32")
+        assert total is not None
+        return total.view(DTYPES[self.type])
+
+    def _product(self, same: NkiTensor, moving: NkiTensor) -> NkiTensor:
+        """The sums of rows that have the same place; the matrix that says so is symmetric."""
+        bank = self.device.tile((same.shape[0], moving.shape[1]), "float32", Memory.psum)
+        stationary = same if moving.dtype == same.dtype else nl.copy(same, dtype=moving.dtype)
+        self.device.builder.emit("nc_matmul", dst=bank, stationary=stationary, moving=moving)
+        return nl.copy(bank)
+
+
+def _one_by_one(device: Device, step: Scatter, words: Sequence[Any]) -> None:
+    """Updates one after another, as several may be for one place."""
+    device.remark(step, "updates are combined one after another")
+    number = len(step.arrays)
+    arrays, updates, starts = words[:number], words[number : 2 * number], words[2 * number :]
+    rank = len(step.batch)
+    index_type, index_strides = step.index
+    sizes, strides = collapsed(
+        step.window,
+        [
+            *(operand[1][rank:] for operand in step.arrays),
+            *(operand[1][rank:] for operand in step.updates),
+        ],
+    )
+    shape = (1, *sizes) if sizes else (1, 1)
+    strides = [step_ or (1,) for step_ in strides]
+    builder = device.builder
+
+    def combine(at: Sequence[Any], of: Sequence[Any], distances: Sequence[Any]) -> None:
+        tiles, targets = [], []
+        for (type, _), place, offset, step_, distance in zip(
+            step.arrays, arrays, at, strides, distances
+        ):
+            flat = device.elements(place, type, [(1, 1)], 0)
+            pattern = [[1, 1], *[[s, c] for s, c in zip(step_, shape[1:])]]
+            target = flat.ap(pattern, offset, scalar_offset=distance)
+            tile = device.tile(shape, DTYPES[type])
+            device.copy(tile, target)
+            tiles.append(tile)
+            targets.append(target)
+        for (type, _), place, offset, step_ in zip(step.updates, updates, of, strides[number:]):
+            tile = device.tile(shape, DTYPES[type])
+            pairs = [(1, 1), *zip(step_, shape[1:])]
+            device.copy(tile, device.elements(place, type, pairs, offset))
+            tiles.append(tile)
+        values = evaluate(step.body.steps, list(tiles))
+        for result, target, (type, _) in zip(step.body.results, targets, step.arrays):
+            value = values[result]
+            if not isinstance(value, NkiTensor):
+                value = nl.full(shape, value, dtype=DTYPES[type], buffer=nl.sbuf)
+            device.copy(target, value)
+
+    def each(axis: int, at: list[Any], of: list[Any], index: Any) -> None:
+        if axis < rank:
+            for i in one_after_another(device, step.batch[axis]):
+                each(
+                    axis + 1,
+                    [o + i * operand[1][axis] for o, operand in zip(at, step.arrays)],
+                    [o + i * operand[1][axis] for o, operand in zip(of, step.updates)],
+                    index + i * index_strides[axis],
+                )
+            return
+        found = [index_of(device, place, index_type, 1, 0, index) for place in starts]
+        room = [step.whole[axis] - step.window[axis] for axis in step.places]
+        distances = []
+        for operand in step.arrays:
+            scales = [operand[1][rank + axis] for axis in step.places]
+            distances.append(distance_of(device, found, scales, room))
+        inside: NkiTensor | None = None
+        for tile, most in zip(found, room):
+            kept = nl.equal(nl.minimum(nl.maximum(tile, 0), most), tile, dtype="int32")
+            inside = kept if inside is None else nl.multiply(inside, kept)
+        if inside is None:
+            combine(at, of, distances)
+            return
+        with builder.when(builder.register(inside, "inside")):
+            combine(at, of, distances)
+
+    each(0, [0] * number, [0] * number, 0)

@@ -1,0 +1,161 @@
+"""Sorts along rows, by any computation that compares: a network of exchanges (of longer rows than
+LONGEST see `long_rows`).
+
+A row lies in a partition. Two sorted halves are merged by comparing the first with the second
+backwards, and then at shrinking distances (K. E. Batcher, 1968); all comparisons go in one
+direction, whatever the data, so that all rows of a tile take the same instructions. Positions
+travel with the elements, decide between equals, and mark what fills a row up to a power of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import nki.language as nl
+from graph_compiler.execute.bodies import Sort
+from graph_compiler.lower.device import Device
+from graph_compiler.lower.machine import DTYPES
+from graph_compiler.lower.movement.long_rows import by_rank, in_parts
+from graph_compiler.lower.nests.evaluation import evaluate
+from graph_compiler.lower.nests.nest import PARTITIONS
+from nki.ir.views.tensor import NkiTensor
+
+LONGEST = 4096
+"""Elements of a row that a sort takes."""
+
+
+def emit_sort(device: Device, sort: Sort, words: Sequence[Any]) -> None:
+    """`words` are places of the outputs and of the inputs."""
+    if sort.counts[-1] > LONGEST:
+        if 2 * sort.taken <= LONGEST:
+            in_parts(device, sort, words, LONGEST, emit_sort)
+        else:
+            device.remark(sort, "each element is compared with all others of its row")
+            by_rank(device, sort, words)
+        return
+    outputs, inputs = words[: len(sort.outputs)], words[len(sort.outputs) :]
+    rows = sort.counts[:-1]
+    places = [
+        tuple(_offset(index, strides) for _, strides in (*sort.outputs, *sort.inputs))
+        for index in _indices(rows)
+    ]
+    for start in range(0, len(places), PARTITIONS):
+        here = places[start : start + PARTITIONS]
+        _Rows(device, sort, here).run(outputs, inputs)
+
+
+def _indices(rows: Sequence[int]) -> list[tuple[int, ...]]:
+    found: list[tuple[int, ...]] = [()]
+    for count in rows:
+        found = [(*index, i) for index in found for i in range(count)]
+    return found
+
+
+def _offset(index: Sequence[int], strides: Sequence[int]) -> int:
+    return sum(i * stride for i, stride in zip(index, strides))
+
+
+class _Rows:
+    """Up to 128 rows, one a partition."""
+
+    def __init__(self, device: Device, sort: Sort, places: list[tuple[int, ...]]) -> None:
+        self.device = device
+        self.sort = sort
+        self.places = places
+        self.count = sort.counts[-1]
+        self.size = 1 << max(0, self.count - 1).bit_length()
+        self.rows = len(places)
+
+    def run(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
+        number = len(self.sort.outputs)
+        arrays = [
+            self._loaded(place, operand, number + which)
+            for which, (place, operand) in enumerate(zip(inputs, self.sort.inputs))
+        ]
+        arrays.append(self._positions())
+        span = 1
+        while span < self.size:
+            arrays = self._merged(arrays, span)
+            span *= 2
+        for which, (place, (type, strides)) in enumerate(zip(outputs, self.sort.outputs)):
+            value = arrays[which] if which < len(self.sort.inputs) else arrays[-1]
+            taken = value[:, : self.sort.taken]
+            if taken.dtype != DTYPES[type]:
+                taken = nl.copy(taken, dtype=DTYPES[type])
+            for row, offsets in enumerate(self.places):
+                target = self.device.elements(
+                    place, type, [(0, 1), (strides[-1], self.sort.taken)], offsets[which]
+                )
+                self.device.copy(target, taken[row : row + 1, :])
+
+    def _loaded(self, place: Any, operand: tuple[str, Sequence[int]], which: int) -> NkiTensor:
+        type, strides = operand
+        tile = nl.full((self.rows, self.size), 0, dtype=DTYPES[type], buffer=nl.sbuf)
+        for row, offsets in enumerate(self.places):
+            source = self.device.elements(
+                place, type, [(0, 1), (strides[-1], self.count)], offsets[which]
+            )
+            self.device.copy(tile[row : row + 1, : self.count], source)
+        return tile
+
+    def _positions(self) -> NkiTensor:
+        tile = self.device.tile((self.rows, self.size), "int32")
+        self.device.builder.emit("iota", dst=tile, pattern=[[1, self.size]], offset=0)
+        return tile
+
+    def _merged(self, arrays: list[NkiTensor], span: int) -> list[NkiTensor]:
+        """Runs of twice the length."""
+        arrays = self._exchanged(arrays, span, backwards=True)
+        distance = span // 2
+        while distance:
+            arrays = self._exchanged(arrays, distance, backwards=False)
+            distance //= 2
+        return arrays
+
+    def _exchanged(
+        self, arrays: list[NkiTensor], distance: int, backwards: bool
+    ) -> list[NkiTensor]:
+        """Of each pair the one that comes first in front."""
+        blocks = self.size // (2 * distance)
+        rows = [[self.size, self.rows], [2 * distance, blocks]]
+        step, start = (-1, 2 * distance - 1) if backwards else (1, distance)
+
+        def halves(tile: NkiTensor) -> tuple[NkiTensor, NkiTensor]:
+            right = tile.ap([*rows, [step, distance]], start)
+            return tile.ap([*rows, [1, distance]], 0), right
+
+        pairs = [halves(tile) for tile in arrays]
+        left, right = [nl.copy(a) for a, _ in pairs], [nl.copy(b) for _, b in pairs]
+        keep = self._before(left, right)
+        result = []
+        for a, b in zip(left, right):
+            tile = self.device.tile((self.rows, self.size), a.dtype)
+            low, high = halves(tile)
+            builder = self.device.builder
+            builder.emit("tensor_copy", dst=low, src=nl.where(keep, a, b, dtype=a.dtype))
+            builder.emit("tensor_copy", dst=high, src=nl.where(keep, b, a, dtype=a.dtype))
+            result.append(tile)
+        return result
+
+    def _before(self, left: list[NkiTensor], right: list[NkiTensor]) -> NkiTensor:
+        """Whether elements on the left come before those on the right."""
+        here, there = left[-1], right[-1]
+        less = self._compared(left, right)
+        more = self._compared(right, left)
+        earlier = nl.less(here, there, dtype="uint8")
+        equal = nl.bitwise_xor(more, 1)
+        before = nl.bitwise_or(less, nl.bitwise_and(equal, earlier))
+        if self.size == self.count:
+            return before
+        inside = nl.less(here, self.count, dtype="uint8")
+        outside = nl.greater_equal(there, self.count, dtype="uint8")
+        return nl.bitwise_or(nl.bitwise_and(inside, outside), nl.bitwise_and(before, inside))
+
+    def _compared(self, left: list[NkiTensor], right: list[NkiTensor]) -> NkiTensor:
+        body = self.sort.body
+        arguments = [tile for pair in zip(left[:-1], right[:-1]) for tile in pair]
+        values = evaluate(body.steps, list(arguments[: len(body.parameters)]))
+        value = values[body.results[0]]
+        assert isinstance(value, NkiTensor)
+        return value

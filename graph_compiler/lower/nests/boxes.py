@@ -1,0 +1,241 @@
+"""Boxes of a permutation as instructions: loaded as the source has them, put into another order on
+chip, and stored as the target has them (`permutation`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from graph_compiler.lower.device import Device
+from graph_compiler.lower.machine import BANK
+from graph_compiler.lower.nests.nest import UNROLLED, numbers
+from graph_compiler.lower.nests.operands import Stored
+from graph_compiler.lower.nests.permutation import (
+    SOURCE,
+    TARGET,
+    Plan,
+    free_dimensions,
+    group_of,
+    left_over,
+    part_of,
+)
+from isa.enums import Engine, Memory
+from nki.ir.views.tensor import NkiTensor
+
+_BOXES = 32
+"""Boxes up to which none of the dimensions is a loop on the device."""
+
+_FLOATS = {2: "bfloat16", 4: "float32"}
+"""As what elements pass through the tensor engine, by their bytes."""
+
+_BITS = {2: "uint16", 4: "uint32"}
+"""As what they leave PSUM."""
+
+
+def emit_permuted(
+    device: Device,
+    plan: Plan,
+    operands: tuple[Stored, Stored],
+    starts: tuple[int, int],
+    computed: Callable[[NkiTensor], NkiTensor],
+) -> None:
+    """A nest or a part of it, box by box, `computed` before its order changes. `operands`: the
+    target and the source, which begin so many elements behind their places."""
+    form = plan.form
+    mover = _Mover(device, plan, operands, computed)
+    counts = [axis.count // block for axis, block in zip(form.axes, plan.blocks)]
+    boxes = math.prod(counts)
+    unrolled = UNROLLED if boxes <= _BOXES else 1
+
+    def each(place: int, sizes: tuple[int, ...], to: Any, at: Any) -> None:
+        if place == len(form.axes):
+            mover.box(sizes, to, at)
+            return
+        axis, block = form.axes[place], plan.blocks[place]
+        to_step, at_step = axis.strides
+        for index in numbers(device.builder, counts[place], unrolled):
+            start = index * block
+            each(place + 1, (*sizes, block), to + start * to_step, at + start * at_step)
+        start = counts[place] * block
+        for size in left_over(axis.count, block, plan.loaded == plan.stored == (place,)):
+            each(place + 1, (*sizes, size), to + start * to_step, at + start * at_step)
+            start += size
+
+    each(0, (), *starts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mover:
+    """Moves boxes."""
+
+    device: Device
+    plan: Plan
+    operands: tuple[Stored, Stored]
+    computed: Callable[[NkiTensor], NkiTensor]
+
+    def box(self, sizes: tuple[int, ...], to: Any, at: Any) -> None:
+        """One box, from the places where target and source have it."""
+        plan, device = self.plan, self.device
+        target, source = self.operands
+        inside, wanted = (
+            self._inside(sizes, group, whose)
+            for group, whose in ((plan.loaded, SOURCE), (plan.stored, TARGET))
+        )
+        tile = device.tile((self._partitions(sizes, plan.loaded), _width(inside)), source.dtype)
+        for part, pattern, first in self._transfers(sizes, plan.loaded, SOURCE, tile, inside):
+            device.copy(part, source.elements(pattern, at + first))
+        value = self.computed(tile)
+        if plan.turns:
+            done = self._turned(sizes, value, inside, wanted)
+        elif [place for place, _, _ in inside] == [place for place, _, _ in wanted]:
+            done = value
+        else:
+            done = device.tile(value.shape, target.dtype)
+            steps = {place: step for place, _, step in inside}
+            to_view = [[step, count] for _, count, step in wanted]
+            at_view = [[steps[place], count] for place, count, _ in wanted]
+            rows = value.shape[0]
+            device.builder.emit(
+                "tensor_copy",
+                dst=done.ap([[done.strides[0], rows], *to_view], 0),
+                src=value.ap([[value.strides[0], rows], *at_view], 0),
+            )
+        for part, pattern, first in self._transfers(sizes, plan.stored, TARGET, done, wanted):
+            device.copy(target.elements(pattern, to + first), part)
+
+    def _partitions(self, sizes: Sequence[int], group: Sequence[int]) -> int:
+        return math.prod(part_of(sizes[p], len(group) == 1).partitions for p in group)
+
+    def _inside(
+        self, sizes: Sequence[int], group: Sequence[int], whose: int
+    ) -> list[tuple[int, int, int]]:
+        """The free dimensions of a tile with a box: the axis, its count, and elements from one to
+        the next."""
+        step = 1
+        inside: list[tuple[int, int, int]] = []
+        for _, count, place in reversed(free_dimensions(self.plan.form, sizes, group, whose)):
+            inside.insert(0, (place, count, step))
+            step *= count
+        return inside
+
+    def _transfers(
+        self,
+        sizes: Sequence[int],
+        group: Sequence[int],
+        whose: int,
+        tile: NkiTensor,
+        inside: list[tuple[int, int, int]],
+    ) -> Iterator[tuple[NkiTensor, list[tuple[int, int]], int]]:
+        """Parts of a tile, each with its elements in memory, and where these begin: partitions that
+        have as many neighbours."""
+        axes = self.plan.form.axes
+        parts = [part_of(sizes[place], len(group) == 1) for place in group]
+        whole = [part.partitions - (part.last < part.neighbours) for part in parts]
+        free = [(axes[place].strides[whose], count) for place, count, _ in inside]
+        steps = [axes[p].strides[whose] * part.neighbours for p, part in zip(group, parts)]
+        around = [(step, count) for step, count in zip(steps, whole) if count > 1] or [(0, 1)]
+        if math.prod(whole):
+            yield tile[: math.prod(whole)], [*around, *free], 0
+        part = parts[0]
+        if part.last < part.neighbours:
+            last = {group[0]: part.last}
+            dims = _joined(
+                [
+                    (last.get(place, count), step, axes[place].strides[whose])
+                    for place, count, step in inside
+                ]
+            )
+            pairs = [[step, count] for count, step, _ in dims]
+            view = tile[whole[0] : whole[0] + 1].ap([[tile.strides[0], 1], *pairs], 0)
+            yield view, [(0, 1), *((step, n) for n, _, step in dims)], whole[0] * steps[0]
+
+    def _turned(
+        self,
+        sizes: Sequence[int],
+        value: NkiTensor,
+        inside: list[tuple[int, int, int]],
+        wanted: list[tuple[int, int, int]],
+    ) -> NkiTensor:
+        """A box with other dimensions along partitions."""
+        device, plan = self.device, self.plan
+        loaded, stored = plan.loaded, plan.stored
+        width = self.plan.form.sizes[TARGET]
+        dtype, bits = _FLOATS[width], _BITS[width]
+        value = _as(value, dtype)
+        done = device.tile(
+            (self._partitions(sizes, stored), _width(wanted)), self.operands[TARGET].dtype
+        )
+        here = {place: step for place, _, step in inside}
+        there = {place: step for place, _, step in wanted}
+        # Dimensions of which one element is turned at a time: the axis, how many, and the steps.
+        loops: list[tuple[int, int, int, int]] = []
+        for place, extent in enumerate(sizes):
+            group = group_of(place, loaded, stored)
+            count = extent if group is None else part_of(extent, len(group) == 1).neighbours
+            loops.append((count, place, here.get(place, 0), there.get(place, 0)))
+
+        def along(
+            group: Sequence[int], steps: dict[int, int], at: dict[int, int]
+        ) -> list[list[int]]:
+            parts = [(place, part_of(sizes[place], len(group) == 1)) for place in group]
+            return [
+                [steps.get(place, 0) * part.neighbours, part.having(at[place])]
+                for place, part in parts
+            ]
+
+        *outer, (several, inner, from_step, to_step) = sorted(loops)
+        for index in product(*(range(count) for count, *_ in outer)):
+            at = {place: number for (_, place, _, _), number in zip(outer, index)}
+            first = sum(number * step for number, (_, _, step, _) in zip(index, outer))
+            second = sum(number * step for number, (_, _, _, step) in zip(index, outer))
+            start = 0
+            while start < several:
+                at[inner] = start
+                rows_at, taken = along(loaded, there, at), along(stored, here, at)
+                rows, columns = (math.prod(n for _, n in dims) for dims in (rows_at, taken))
+                count = 1
+                while start + count < several and count < BANK // (rows * width):
+                    at[inner] = start + count
+                    if (along(loaded, there, at), along(stored, here, at)) != (rows_at, taken):
+                        break
+                    count += 1
+                bank = device.tile((columns, count, rows), dtype, Memory.psum)
+                for number in range(count):
+                    data = value.ap(
+                        [[value.strides[0], rows], *taken], first + (start + number) * from_step
+                    )
+                    device.builder.emit(
+                        "nc_transpose", dst=bank[:, number, :], data=data, engine=Engine.tensor
+                    )
+                room = done.ap(
+                    [[done.strides[0], columns], [to_step, count], *rows_at],
+                    second + start * to_step,
+                )
+                shape = (columns, count, *(count for _, count in rows_at))
+                # Of which a copy leaves all bits as they are.
+                device.builder.emit(
+                    "tensor_copy", dst=_as(room, bits), src=_as(bank, bits).reshape(shape)
+                )
+                start += count
+        return done
+
+
+def _joined(dims: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Dimensions of a count and two strides, neighbours as one where they are one for both."""
+    found: list[tuple[int, int, int]] = []
+    for count, one, other in dims:
+        if found and found[-1][1:] == (count * one, count * other):
+            count *= found.pop()[0]
+        found.append((count, one, other))
+    return found
+
+
+def _width(dims: Sequence[tuple[int, int, int]]) -> int:
+    return math.prod(count for _, count, _ in dims)
+
+
+def _as(tile: NkiTensor, dtype: str) -> NkiTensor:
+    return tile if tile.dtype == dtype else tile.view(dtype)

@@ -1,0 +1,249 @@
+"""Steps of a nest as operations on tiles: what is computed of what, and in which precision.
+
+A result is rounded once, by the operation that computes it. A step that one operation can do with
+the next one is put off (`arithmetic.Scaled`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import nki.language as nl
+from graph_compiler.execute.lanes import Step
+from graph_compiler.execute.loops import Loop
+from graph_compiler.execute.registers import kind
+from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from graph_compiler.lower.machine import DTYPES
+from graph_compiler.lower.nests import arithmetic
+from graph_compiler.lower.nests.arithmetic import Value
+from graph_compiler.lower.nests.nest import PARTITIONS
+from nki.ir.views.tensor import NkiTensor
+from nki.language.lowering.emitter import into
+
+
+def columns_of(loop: Loop) -> set[int]:
+    """Values that are the same along the innermost dimension of a nest that has several elements:
+    one for each partition, or little more."""
+    inner = [axis for axis, count in enumerate(loop.counts) if count > 1][-1:]
+    found = {
+        number
+        for number, (_, strides) in enumerate(loop.leaves)
+        if inner and not any(strides[axis] for axis in inner)
+    }
+    for number, step in enumerate(loop.steps, len(loop.leaves)):
+        if found.issuperset(step.arguments):
+            found.add(number)
+    return found
+
+
+def evaluate(
+    steps: Sequence[Step],
+    values: Sequence[Value],
+    room: NkiTensor | None = None,
+    rows: int = PARTITIONS,
+    total: NkiTensor | None = None,
+    on_scalar: bool = False,
+    known: dict[int, Value | None] | None = None,
+) -> list[Value]:
+    """The values, and behind them those of the steps, the last one in `room` where that has its
+    form. `rows`: partitions of tiles of which all is known. `total`: what becomes the sums along
+    rows of the last one, a function of the scalar engine. `on_scalar`: that engine makes the last
+    one, where it is a sum with a column. `known`: values that other tiles have too, None where they
+    are not computed yet."""
+    found: list[Any] = list(values)
+    known = known or {}
+    number_of_all = len(values) + len(steps)
+    if total is None:
+        steps = _rounded_at_once(steps, len(values))
+    uses = Counter(argument for step in steps for argument in step.arguments)
+    for number, step in enumerate(steps):
+        if number and len(found) - 1 in known:
+            known[len(found) - 1] = found[-1]
+        if known.get(len(found)) is not None:
+            found.append(known[len(found)])
+            continue
+        if is_widened(steps, len(found), len(values)) and isinstance(
+            found[step.arguments[0]], NkiTensor
+        ):
+            found.append(found[step.arguments[0]])
+            continue
+        if step.op == "literal":
+            found.append(_literal(step))
+            continue
+        last = number == len(steps) - 1
+        arguments = [found[argument] for argument in step.arguments]
+        same = None if last else _unchanged(step, arguments)
+        if same is not None:
+            found.append(same)
+            continue
+        if not last and uses[len(found)] == 1 and _is_taken(steps, len(found)):
+            put_off = arithmetic.scaled(step, arguments)
+            if put_off is not None:
+                found.append(put_off)
+                continue
+        with into(room if last else None):
+            if last and total is not None:
+                (argument,) = arguments
+                put_off = argument if isinstance(argument, arithmetic.Scaled) else None
+                found.append(
+                    arithmetic.activated(step, put_off or arithmetic.Scaled(argument), total)
+                )
+                continue
+            shift = arithmetic.scaled(step, arguments) if last and on_scalar else None
+            if shift is not None and step.op in SHIFTS:
+                found.append(arithmetic.shifted(step, shift))
+            else:
+                found.append(computed(step, arguments, rows))
+    found += found[-1:] * (number_of_all - len(found))  # what was rounded at once
+    return found
+
+
+_NEUTRAL = {"maximum": -math.inf, "minimum": math.inf}
+"""Numbers that change nothing, by opcode."""
+
+
+def _unchanged(step: Step, arguments: Sequence[Value]) -> NkiTensor | None:
+    """The argument of a step that leaves it as it is; None of other steps."""
+    neutral = _NEUTRAL.get(step.op)
+    if neutral is None or kind(step.type) != "real":
+        return None
+    tiles = [value for value in arguments if isinstance(value, NkiTensor)]
+    others = [value for value in arguments if not isinstance(value, NkiTensor)]
+    return tiles[0] if len(tiles) == 1 and others == [neutral] else None
+
+
+_IN_FP32 = frozenset(
+    {"add", "subtract", "multiply", "divide", "maximum", "minimum", "negate", "abs", "rsqrt"}
+    | arithmetic.ACTIVATIONS.keys()
+)
+"""Opcodes that are computed in fp32 of floats of any width, and rounded to the result's type."""
+
+_HALF = frozenset({"bf16", "f16"})
+
+
+def computes_in_fp32(loop: Loop, leaf: int) -> bool:
+    """Whether all that takes a leaf computes in fp32."""
+    users = {step.op for step in loop.steps if leaf in step.arguments}
+    return users <= _IN_FP32 | {"convert"}
+
+
+SHIFTS = frozenset({"add", "subtract"})
+"""Opcodes that the scalar engine does with a column as exactly as the vector engine."""
+
+
+def is_shift(loop: Loop) -> bool:
+    """Whether the last step of a nest without a fold is a sum of floats with a column."""
+    if loop.fold is not None or not loop.steps or loop.output[0] != "f32":
+        return False
+    last, columns = loop.steps[-1], columns_of(loop)
+    if last.op not in SHIFTS or last.type != "f32" or last.source != "f32":
+        return False
+    return [argument in columns for argument in last.arguments] == [False, True]
+
+
+def wide_steps(loop: Loop) -> int:
+    """Steps that go through all elements: not those of columns, nor widened operands."""
+    leaves, columns = len(loop.leaves), columns_of(loop)
+    numbers = [leaves + number for number in range(len(loop.steps))]
+    return sum(
+        number not in columns and not is_widened(loop.steps, number, leaves) for number in numbers
+    )
+
+
+def _rounded_at_once(steps: Sequence[Step], values: int) -> Sequence[Step]:
+    """The steps without a conversion at the end, where the one before it may round its result to
+    that type: it computes in fp32."""
+    *others, last = steps or (None,)
+    if last is None or last.op != "convert" or last.source != "f32" or last.type not in _HALF:
+        return steps
+    number = values + len(others) - 1
+    uses = sum(step.arguments.count(number) for step in steps)
+    if not others or last.arguments != (number,) or uses > 1 or others[-1].op not in _IN_FP32:
+        return steps
+    return [*others[:-1], others[-1]._replace(type=last.type)]
+
+
+def is_widened(steps: Sequence[Step], value: int, values: int) -> bool:
+    """Whether a value is a half-precision one in fp32, and all that take it compute in fp32."""
+    step = steps[value - values]
+    if step.op != "convert" or step.type != "f32" or step.source not in _HALF:
+        return False
+    users = [other.op for other in steps if value in other.arguments]
+    return bool(users) and _IN_FP32.issuperset(users)
+
+
+def _is_taken(steps: Sequence[Step], value: int) -> bool:
+    """Whether the step that takes a value scales and shifts its argument by itself."""
+    return any(value in step.arguments and step.op in arithmetic.ACTIVATIONS for step in steps)
+
+
+def _literal(step: Step) -> Value:
+    number: float | int = step.attribute
+    row = PRIMITIVE_TYPES[step.type]
+    return number % (1 << row.bits) if row.kind == "unsigned" else number
+
+
+def _of_rank(value: NkiTensor, rank: int) -> NkiTensor:
+    """What was computed of numbers alone is a column of two dimensions; others may have more."""
+    if len(value.shape) == rank:
+        return value
+    return value.reshape((*value.shape, *[1] * (rank - len(value.shape))))
+
+
+def computed(step: Step, arguments: Sequence[Value], rows: int = PARTITIONS) -> NkiTensor:
+    """A step's tile; its arguments agree in each dimension, or have one element there."""
+    if isinstance(arguments[0], arithmetic.Scaled):
+        return arithmetic.activated(step, arguments[0])
+    tiles = [value for value in arguments if isinstance(value, NkiTensor)]
+    if not tiles:
+        sizes: tuple[int, ...] = (rows, 1)
+        first = as_tile(arguments[0], sizes, step.source)
+        arguments = [first, *arguments[1:]]
+    else:
+        rank = max(len(tile.shape) for tile in tiles)
+        arguments = [
+            _of_rank(value, rank) if isinstance(value, NkiTensor) else value for value in arguments
+        ]
+        tiles = [value for value in arguments if isinstance(value, NkiTensor)]
+        sizes = tuple(max(column) for column in zip(*(tile.shape for tile in tiles)))
+    if step.op in _MASKED:
+        arguments = [as_tile(arguments[0], sizes, "pred"), *arguments[1:]]
+    columns = arithmetic.takes_column(step) and any(tile.shape == sizes for tile in tiles)
+    spread = [
+        to_sizes(value, sizes)
+        if isinstance(value, NkiTensor) and not (columns and _is_column(value) and number)
+        else value
+        for number, value in enumerate(arguments)
+    ]
+    return arithmetic.emit(step, spread)
+
+
+def _is_column(value: NkiTensor) -> bool:
+    return math.prod(value.shape[1:]) == 1
+
+
+_MASKED = frozenset({"select"})
+"""Opcodes whose first operand is a tile in every case."""
+
+
+def as_tile(value: Value, sizes: Sequence[int], type: str) -> NkiTensor:
+    """A number as a tile of one element a partition."""
+    if isinstance(value, NkiTensor):
+        return value
+    shape = (sizes[0], *[1] * max(1, len(sizes) - 1))
+    return nl.full(shape, value, dtype=DTYPES[type], buffer=nl.sbuf)
+
+
+def to_sizes(value: NkiTensor, sizes: Sequence[int]) -> NkiTensor:
+    """A tile whose single elements repeat along dimensions of these sizes."""
+    value = _of_rank(value, len(sizes))
+    for dimension, size in enumerate(sizes):
+        if dimension and value.shape[dimension] != size:
+            value = value.broadcast(dimension, size)
+    return value
+
+
+# Folds

@@ -1,0 +1,13 @@
+"""Products of matrices, and convolutions, on the tensor engine.
+
+The operands of a `product` have the depth along partitions (`sides`). It is folded, with
+k = partition * tiles + tile, so that row-major operands are loaded in long runs. Where tiles on
+chip have it in order it stays so. Blocks of columns are as wide as long runs need, and the depth is
+loaded part by part, so that sums begin with the first one. Tiles of rows take rows by turns
+(`cut`), so that several tiles are moved at once.
+
+A convolution (`convolution`, `images`, `bands`) loads bands of its image with features along
+partitions and multiplies shifted views of them. Features that fill partitions badly are there for
+several places of the window at once. Pixels or outputs lie along partitions of the result,
+whichever costs less.
+"""

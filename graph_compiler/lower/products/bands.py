@@ -1,0 +1,149 @@
+"""How images, rows and columns of a convolution are cut into bands and tiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from graph_compiler.lower.nests.nest import PARTITIONS
+
+if TYPE_CHECKING:
+    from graph_compiler.lower.products.convolution import Window
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some features, and how many places of the window, down and across, partitions have them
+    for."""
+
+    first: int
+    count: int
+    down: int = 1
+    across: int = 1
+
+    @property
+    def partitions(self) -> int:
+        """Partitions that have something."""
+        return self.count * self.down * self.across
+
+    def taken(self, left: tuple[int, int]) -> int:
+        """Partitions that count where so many places of the window are left, down and across."""
+        return self.count * min(self.down, left[0]) * min(self.across, left[1])
+
+
+class Tile(NamedTuple):
+    """Results that are computed together: images, rows, columns of a band, as starts and sizes."""
+
+    starts: tuple[int, int, int]
+    sizes: tuple[int, int, int]
+
+
+class Band(NamedTuple):
+    """Images, and rows of results of each: where they begin, and how many there are."""
+
+    image: Any
+    images: int
+    row: int
+    rows: int
+
+
+def parts_of(features: int, sizes: tuple[int, int]) -> list[Part]:
+    """Features in parts."""
+    whole, rest = divmod(features, PARTITIONS)
+    found = [Part(number * PARTITIONS, PARTITIONS) for number in range(whole)]
+    if rest:
+        across = min(sizes[1], PARTITIONS // rest)
+        down = min(sizes[0], PARTITIONS // (rest * across)) if across == sizes[1] else 1
+        found.append(Part(whole * PARTITIONS, rest, down, across))
+    return found
+
+
+def tiles_of(images: int, rows: int, columns: int, most: int, ways: int = 8) -> list[Tile]:
+    """Results of a band in few tiles, of whole rows where that makes as few as any of some `ways`
+    to cut these."""
+
+    def cut(wide: int) -> tuple[int, int, int]:
+        high = min(rows, most // wide)
+        deep = min(images, most // (wide * high)) if (high, wide) == (rows, columns) else 1
+        return deep, high, wide
+
+    def count(sizes: tuple[int, int, int]) -> int:
+        return math.prod(-(-n // size) for n, size in zip((images, rows, columns), sizes))
+
+    least = -(-columns // most)
+    sizes = min((cut(-(-columns // k)) for k in range(least, least + ways)), key=count)
+    steps = [range(0, n, size) for n, size in zip((images, rows, columns), sizes)]
+    return [
+        Tile(
+            (image, row, column),
+            (
+                min(sizes[0], images - image),
+                min(sizes[1], rows - row),
+                min(sizes[2], columns - column),
+            ),
+        )
+        for image, row, column in product(*steps)
+    ]
+
+
+class Inside(NamedTuple):
+    """Elements of an image in a band: the first one, how many, and where the band has it."""
+
+    first: int
+    number: int
+    to: int
+
+
+def inside(start: int, size: int, count: int, window: Window) -> Inside:
+    """Those of a dimension of so many in a band of `size` places from a start on."""
+    first = max(0, -(-(start - window.before) // window.spread))
+    last = min(count - 1, (start + size - 1 - window.before) // window.spread)
+    to = first * window.spread + window.before - start
+    return Inside(first, max(0, last - first + 1), to)
+
+
+def reach(results: int, window: Window) -> int:
+    """Places that so many results are computed from."""
+    span = (window.size - 1) * window.dilation + 1
+    return (results - 1) * window.stride + span
+
+
+def even(count: int, most: int) -> int:
+    """What each of the fewest parts of at most so many has, about alike."""
+    return -(-count // -(-count // most))
+
+
+def runs_of(
+    tiles: list[Tile], most: int, follow: Callable[[list[Tile], Tile], bool]
+) -> Iterator[list[Tile]]:
+    """Runs of at most so many tiles that follow one another and are alike."""
+    some: list[Tile] = []
+    for tile in tiles:
+        alike = bool(some) and some[0].sizes == tile.sizes
+        if some and not (alike and len(some) < most and follow(some, tile)):
+            yield some
+            some = []
+        some.append(tile)
+    yield some
+
+
+def rows_follow(some: list[Tile], tile: Tile) -> bool:
+    """Whether a tile has the rows, or the images, behind those of the others."""
+    (image, row, column), (images, high, _) = some[-1]
+    if images > 1:
+        return tile.starts == (image + images, row, column)
+    return tile.starts == (image, row + high, column)
+
+
+def alike(some: list[Tile], tile: Tile) -> bool:
+    """Whether a tile is as far from the last one as these are from one another."""
+    if len(some) == 1:
+        return True
+    steps = [
+        tuple(b - a for a, b in zip(one.starts, other.starts))
+        for one, other in ((some[0], some[1]), (some[-1], tile))
+    ]
+    return steps[0] == steps[1]

@@ -1,0 +1,201 @@
+"""Convolutions of images, as steps of their own.
+
+The image stays where it is: its edges, gaps between its elements and the places of the window are
+made on chip (`lower/images.py`), in whichever order memory has batch, space and features.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from graph_compiler.execute import contractions
+from graph_compiler.execute.fusion import Lazy, materialised, store
+from graph_compiler.execute.steps import item_size
+from graph_compiler.execute.views import Buffer, View, row_major
+from graph_compiler.hlo.operators.convolution import _places
+from graph_compiler.lower.machine import PARTITIONS
+from graph_compiler.lower.products.product import MULTIPLIED
+from isa.enums import Engine
+
+if TYPE_CHECKING:
+    from graph_compiler.execute.nodes import Node
+    from graph_compiler.execute.schedule import Scheduler
+    from graph_compiler.lower.device import Device
+
+POSITIONS = 128
+"""Places of a window up to which it is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One dimension of space: places of the kernel, from one result to the next, from one place to
+    the next, elements in front, and from one element of the image to the next."""
+
+    size: int = 1
+    stride: int = 1
+    dilation: int = 1
+    before: int = 0
+    spread: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A step: an image [batch, rows, columns, features], a kernel [rows, columns, features,
+    outputs], and the target [batch, rows, columns, outputs]."""
+
+    image: View
+    kernel: View
+    target: View
+    windows: tuple[Window, Window]
+
+    inner: ClassVar[tuple[Any, ...]] = ()
+
+    @property
+    def views(self) -> list[View]:
+        """What is read and written."""
+        return [self.image, self.kernel, self.target]
+
+    @property
+    def reads(self) -> list[Buffer]:
+        return [self.image.buffer, self.kernel.buffer]
+
+    @property
+    def writes(self) -> list[Buffer]:
+        return [self.target.buffer]
+
+    @property
+    def pixels_first(self) -> bool:
+        """Whether results lie with their outputs as neighbours."""
+        _, _, across, outputs = self.target.strides
+        return outputs == 1 or (across != 1 and self.target.dims[3] == 1)
+
+    def emit(self, device: Device) -> None:
+        from graph_compiler.lower.products.images import Images
+
+        Images(device, self).emit()
+
+    def ns(self, device: Device) -> float:
+        """About how long the tensor engine takes, or the transfers."""
+        batch, rows, columns, outputs = self.target.dims
+        target, size = device.target, item_size(self.image.type)
+        depth = math.prod(self.kernel.dims[:3])
+        pixels = batch * rows * columns
+        tiles = -(-depth // PARTITIONS)
+        if self.pixels_first:
+            cycles = tiles * -(-pixels // PARTITIONS) * outputs
+        else:
+            cycles = tiles * -(-outputs // PARTITIONS) * pixels
+        cycles *= target.fp32_matmul_passes.value if size == 4 else 1
+        moved = sum(math.prod(view.dims) * item_size(view.type) for view in self.views)
+        return max(cycles / target.clock_ghz(Engine.tensor), moved / target.dma_bytes_per_ns)
+
+    def halves(self) -> Iterator[tuple[Convolution, Convolution]]:
+        """In two along the batch, and along the outputs."""
+        for axis in (0, 3):
+            count = self.target.dims[axis]
+            if count > 1:
+                half = (count + 1) // 2
+                parts = ((0, half), (half, count - half))
+                one, other = (self._of(axis, *part) for part in parts)
+                yield one, other
+
+    def _of(self, axis: int, start: int, size: int) -> Convolution:
+        """Some elements of the batch, or some outputs."""
+        target = _part(self.target, axis, start, size)
+        if axis == 0:
+            return replace(self, image=_part(self.image, axis, start, size), target=target)
+        return replace(self, kernel=_part(self.kernel, axis, start, size), target=target)
+
+    def renamed(self, change: Any) -> Convolution:
+        """The step on other views, one for each."""
+        return replace(
+            self, image=change(self.image), kernel=change(self.kernel), target=change(self.target)
+        )
+
+
+def _part(view: View, axis: int, start: int, size: int) -> View:
+    dims = (*view.dims[:axis], size, *view.dims[axis + 1 :])
+    return view.placed(dims, view.strides, start * view.strides[axis])
+
+
+def convolution(scheduler: Scheduler, node: Node) -> Lazy | None:
+    """A convolution of floats; as a product where it is one of matrices that lie as they are, or
+    has groups, or its windows are large."""
+    found = _convolution(scheduler, node)
+    return contractions.convolution(scheduler, node) if found is None else found
+
+
+def _convolution(scheduler: Scheduler, node: Node) -> View | None:
+    item = node.instruction
+    assert item is not None
+    image, kernel = node.operands
+    types = (image.type, kernel.type, node.type)
+    if not set(types) <= MULTIPLIED or 0 in (*image.dims, *kernel.dims, *node.dims):
+        return None
+    if any((item.attribute(f"{of}_group_count") or 1) > 1 for of in ("feature", "batch")):
+        return None
+    places = _places(item.attribute("convolution_dimension_numbers"))
+    window = item.attribute("window")
+    parts = () if window is None else window.dimensions
+    sizes = [part.size for part in parts]
+    edges = [edge for part in parts for edge in (part.padding_low, part.padding_high)]
+    if not 1 <= len(parts) <= 2 or math.prod(sizes) > POSITIONS or min(edges) < 0:
+        return None
+    plain = math.prod(sizes) == 1 and not any(edges)
+    plain = plain and all(part.stride == 1 and (part.base_dilation or 1) == 1 for part in parts)
+    if plain and places["input"][1] == len(image.dims) - 1:
+        return None
+    program = scheduler.program
+    values = scheduler.value(image), scheduler.value(kernel)
+    left, right, _ = program.machine.products.operands(*values, False)
+    x, k = (_ascending(scheduler, value) for value in (left, right))
+    for axis, part in zip(places["kernel"][2:], parts):
+        if part.window_reversal:
+            k = _ascending(scheduler, _turned(k, axis))
+    x = _square(x, [places["input"][0], *places["input"][2:], places["input"][1]])
+    if 1 not in (x.strides[2], x.strides[3]):
+        x = _stored(scheduler, x)
+    k = _square(k, [*places["kernel"][2:], places["kernel"][1], places["kernel"][0]], lead=False)
+    whole = program.buffer(node.type, node.dims)
+    target = _square(whole, [places["output"][0], *places["output"][2:], places["output"][1]])
+    windows = [
+        Window(p.size, p.stride, p.window_dilation or 1, p.padding_low, p.base_dilation or 1)
+        for p in parts
+    ]
+    if len(windows) == 1:
+        windows.insert(0, Window())
+    step = Convolution(x, k, target, (windows[0], windows[1]))
+    program.steps.append(step)  # type: ignore[arg-type]
+    return whole
+
+
+def _ascending(scheduler: Scheduler, value: Lazy) -> View:
+    """A value in memory whose elements go up."""
+    view = materialised(scheduler.program, value)
+    return _stored(scheduler, view) if min(view.strides, default=0) < 0 else view
+
+
+def _stored(scheduler: Scheduler, view: View) -> View:
+    target = scheduler.program.buffer(view.type, view.dims)
+    store(scheduler.program, view, target)
+    return target
+
+
+def _turned(view: View, axis: int) -> View:
+    """A dimension backwards."""
+    strides = tuple(-step if at == axis else step for at, step in enumerate(view.strides))
+    return view.placed(view.dims, strides, (view.dims[axis] - 1) * view.strides[axis])
+
+
+def _square(view: View, order: Sequence[int], lead: bool = True) -> View:
+    """Dimensions in another order, with two of space."""
+    dims = [view.dims[axis] for axis in order]
+    strides = [view.strides[axis] for axis in order]
+    if len(dims) == 3:
+        place = 1 if lead else 0
+        dims.insert(place, 1)
+        strides.insert(place, row_major(dims)[place])
+    return view.placed(tuple(dims), tuple(strides))

@@ -1,0 +1,352 @@
+"""Matrix products whose operands have the depth in tiles of one form: few, long transfers.
+
+Tiles of rows take their rows by turns, so that a partition has neighbouring rows of several tiles:
+operand and result are moved for several tiles at a time, in long runs. Of small matrices several
+elements of the batch come in one transfer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from graph_compiler.execute.contractions import joined
+from graph_compiler.execute.steps import item_size, place_of
+from graph_compiler.lower.device import HELD
+from graph_compiler.lower.machine import BANKS, DTYPES
+from graph_compiler.lower.nests.nest import UNROLLED, numbers
+from graph_compiler.lower.products.sides import Depth, Run, Sides, folded, grouped, runs
+from isa.enums import Memory
+from nki.ir.views.tensor import NkiTensor
+
+if TYPE_CHECKING:
+    from graph_compiler.lower.device import Device
+    from graph_compiler.lower.products.product import Contraction
+
+ROWS, COLUMNS = 128, 512
+"""Sizes of a tile: rows of the stationary operand's result, and columns that move."""
+
+TILES = 4
+"""Tiles of rows that are on chip at a time."""
+
+RESIDENT = 48 << 10
+"""Bytes of a partition that one operand of a product may take."""
+
+KEPT = 64 << 10
+"""Bytes of a partition up to which a right operand stays for all rows, loaded block by block."""
+
+_BLOCKS = 4
+"""Blocks of columns that are loaded together, where there are banks for as many."""
+
+_TOGETHER = 2 << 10
+"""Bytes of a partition from which on no more tiles of rows are moved together: that would delay the
+first product, and the end of the last transfer. Shorter runs are slow."""
+
+_SEVERAL = 16 << 10
+"""The same for elements of a batch."""
+
+_ROUNDS = 8
+"""Least number of parts of a batch, whose transfers and products overlap."""
+
+
+LEFT, RIGHT, TARGET = range(3)
+"""The operands of a product, and its result."""
+
+
+class Elements(NamedTuple):
+    """Neighbouring elements of a batch: where the first one's operands and result begin, and how
+    far apart those of the others are."""
+
+    left: Any
+    right: Any
+    target: Any
+    number: int = 1
+    steps: tuple[int, int, int] = (0, 0, 0)
+
+
+class _Item(NamedTuple):
+    """A tile of rows of an element of a batch: the number of those that are stored together, and
+    its place among them."""
+
+    pack: int
+    place: int
+    element: int
+    tile: int
+
+
+class Cut:
+    """A product whose depth is cut alike in all tiles."""
+
+    def __init__(self, device: Device, step: Contraction, depth: Depth) -> None:
+        self.device = device
+        self.step = step
+        self.depth = depth
+        self.sides = Sides(device, step.product, depth)
+        ((self.columns, _),) = step.product.columns
+        self.rows = joined(step.product.rows)
+        self.in_memory = self.sides.has_rows_in_memory(self.rows)
+        self.result = DTYPES[step.target.type]
+        self.result_size = item_size(step.target.type)
+        self.tile: NkiTensor | None = None
+
+    def fits(self) -> bool:
+        """Whether a tile of rows of the left operand may be on chip."""
+        return self._left_bytes <= RESIDENT
+
+    @property
+    def _left_bytes(self) -> int:
+        """Bytes of a partition of a tile of rows of the left operand."""
+        return self.depth.tiles * ROWS * self.sides.size
+
+    def together(self, count: int) -> int:
+        """How many elements of a batch of so many are multiplied together."""
+        if not self.in_memory:
+            return 1
+        total = sum(size for size, _ in self.rows) or 1
+        tiles = -(-total // ROWS)
+        right = self.depth.tiles * self.columns * self.sides.size
+        most = max(tiles * self._left_bytes, right, tiles * self.columns * self.result_size)
+        return max(1, min(_SEVERAL // most, count // _ROUNDS))
+
+    def emit(self, places: Elements) -> None:
+        """Some elements of the batch."""
+        groups = list(self._groups())
+        taken = self.depth.tiles * self.columns * self.sides.size * places.number
+        width = self._width(max(map(len, groups)))
+        count = self.columns // width
+        moving: Callable[[Any, int], list[list[NkiTensor]]] = partial(self._right, places)
+        if len(groups) > 1 and count <= UNROLLED and taken <= KEPT:
+            moving = cache(moving)
+        for group in groups:
+            stationary = _Left(self.sides, group, places, self.in_memory)
+            # What a loop on the device needs is loaded before it, all else when it is first used.
+            for number in range(len(group) if count > UNROLLED else 1):
+                stationary.tiles(0, number)
+            for block in numbers(self.device.builder, count):
+                column = block * width
+                self._columns(group, stationary, moving(column, width), (column, width), places)
+            if self.columns % width:
+                column, rest = count * width, self.columns % width
+                self._columns(group, stationary, moving(column, rest), (column, rest), places)
+
+    def _width(self, rows: int) -> int:
+        """Columns that are loaded together, for so many tiles of rows: at least what makes runs
+        long, in as many blocks as there are banks for, and no few in the end."""
+        least = self.device.target.dma_short_run_bytes.value // self.sides.size
+        wanted = max(least, min(_BLOCKS, BANKS // rows) * COLUMNS)
+        parts = max(1, self.columns // wanted)
+        width = min(self.columns, -(-self.columns // (parts * COLUMNS)) * COLUMNS)
+        most = BANKS // rows * COLUMNS
+        if width > most and self.depth.tiles * width * self.sides.size > KEPT:
+            # What does not stay on chip is to be used by all tiles of rows at once.
+            width = -(-self.columns // -(-self.columns // most))
+        return width
+
+    def _right(self, places: Elements, column: Any, width: int) -> list[list[NkiTensor]]:
+        """Columns of the right operand of each element."""
+        batch = places.number, places.steps[RIGHT]
+        return self.sides.of_columns_of(batch, column, width, places.right)
+
+    def _groups(self) -> Iterator[list[list[Run]]]:
+        """Tiles of rows of which the left operand is on chip at a time."""
+        most = min(TILES, RESIDENT // self._left_bytes)
+        total = -(-math.prod(size for size, _ in self.rows) // ROWS)
+        if total <= TILES and total * self._left_bytes <= KEPT:
+            most = total
+        if not self.in_memory:
+            tiles = grouped(runs(self.rows, ROWS), ROWS)
+            for start in range(0, len(tiles), most):
+                yield tiles[start : start + most]
+            return
+        ((total, stride),) = self.rows
+        for start in range(0, total, most * ROWS):
+            parts = folded([(min(most * ROWS, total - start), 0)])
+            assert parts is not None
+            found = []
+            for tile in range(parts.tiles):
+                first, step = start + parts.first(tile), parts.step(tile)
+                run = Run(first, parts.size(tile), first * stride, step * stride, step)
+                found.append([run])
+            yield found
+
+    def _columns(
+        self,
+        group: list[list[Run]],
+        left: _Left,
+        right: list[list[NkiTensor]],
+        columns: tuple[Any, int],
+        places: Elements,
+    ) -> None:
+        """Columns that are loaded together. Several tiles of rows are summed up while the depth is
+        loaded, part by part."""
+        column, width = columns
+        kept = self._kept(places, column)
+        block = -(-width // -(-width // COLUMNS))
+        blocks = [(begin, min(block, width - begin)) for begin in range(0, width, block)]
+        each = width * self.result_size
+        packs = list(_alike(group, len(group) if places.number > 1 else -(-_TOGETHER // each)))
+        items = [
+            _Item(number, place, element, tile)
+            for number, pack in enumerate(packs)
+            for place, (element, tile) in enumerate(product(range(places.number), pack))
+        ]
+        rooms: dict[int, NkiTensor] = {}
+        several = max(1, BANKS // len(blocks))
+        for start in range(0, len(items), several):
+            part = items[start : start + several]
+            for item, begin, total in self._sums(part, left, right, blocks, width):
+                rows, size = total.shape
+                tiles = [group[number] for number in packs[item.pack]]
+                last = len(tiles) * places.number - 1
+                whole = last > 0 or each <= _TOGETHER
+                first, own = (begin, width) if whole else (0, size)
+                key = item.pack if whole else -1
+                if not whole or key not in rooms:
+                    behind = column if whole else column + begin
+                    rooms[key] = (
+                        self.device.tile((rows, (last + 1) * own), self.result)
+                        if kept is None
+                        else kept[:, behind : behind + own]
+                    )
+                done = rooms[key]
+                first += item.place * width
+                self.device.builder.emit(
+                    "tensor_copy", dst=done[:, first : first + size], src=total
+                )
+                if not whole:
+                    self._store(done, tiles, places, (column + begin, size))
+                elif item.place == last and begin + size == width:
+                    self._store(done, tiles, places, columns)
+        if kept is not None and column + width == self.columns:
+            view = self.step.target
+            self.device.hold(view.buffer, [kept], self.columns, view.type)
+
+    def _sums(
+        self,
+        items: Sequence[_Item],
+        left: _Left,
+        right: list[list[NkiTensor]],
+        blocks: Sequence[tuple[int, int]],
+        width: int,
+    ) -> Iterator[tuple[_Item, int, NkiTensor]]:
+        """The products of tiles of rows with blocks of columns, in PSUM, and where blocks begin.
+        Sums begin with the part of the depth that is loaded first."""
+        device = self.device
+        totals: dict[tuple[_Item, int], NkiTensor] = {}
+        together = self.sides.together(width)
+        for start in range(0, self.depth.tiles, together):
+            end = min(start + together, self.depth.tiles)
+            for item in items:
+                stationary = left.tiles(item.element, item.tile)
+                for begin, size in blocks:
+                    if not start:  # not before its turn: banks are few
+                        shape = stationary[0].shape[1], size
+                        totals[item, begin] = device.tile(shape, "float32", Memory.psum)
+                    for number in range(start, end):
+                        device.builder.emit(
+                            "nc_matmul",
+                            dst=totals[item, begin],
+                            stationary=stationary[number],
+                            moving=right[item.element][number][:, begin : begin + size],
+                        )
+                    if end == self.depth.tiles:
+                        yield item, begin, totals[item, begin]
+
+    def _store(
+        self,
+        done: NkiTensor,
+        tiles: list[list[Run]],
+        places: Elements,
+        columns: tuple[Any, int],
+    ) -> None:
+        """Columns of several tiles of rows of all elements to where they belong."""
+        device, step, (column, width) = self.device, self.step.rows_step, columns
+        first, rows = tiles[0][0], _count(tiles[0])
+        away = tiles[1][0].first - first.first if len(tiles) > 1 else 0
+        axes = [(places.steps[TARGET], places.number), (away * step, len(tiles))]
+        axes = [axis for axis in axes if axis[1] > 1]
+        pattern = [(first.step * step, rows), *axes, (1, width)]
+        offset = places.target + first.first * step + column
+        view = self.step.target
+        target = device.elements(place_of(view), view.type, pattern, offset)
+        device.copy(
+            target, done.reshape((rows, *(count for _, count in axes), width)) if axes else done
+        )
+
+    def _kept(self, places: Elements, column: Any) -> NkiTensor | None:
+        """A tile for all of the result, where that is one tile of rows."""
+        step = self.step
+        total = sum(size for size, _ in self.rows) if len(self.rows) == 1 else 1
+        alone = not step.product.batch[0] and not place_of(step.target).offset
+        alone = alone and isinstance(column, int) and len(self.rows) < 2
+        if total > ROWS or step.rows_step != self.columns or not alone:
+            return None
+        if self.columns * self.result_size > HELD // 4:
+            return None
+        if self.tile is None:
+            self.tile = self.device.tile((total, self.columns), self.result)
+        return self.tile
+
+
+class _Left:
+    """The left operand of some tiles of rows, of elements of the batch, loaded and turned when it
+    is first used."""
+
+    def __init__(
+        self, sides: Sides, group: list[list[Run]], places: Elements, in_memory: bool
+    ) -> None:
+        self.sides = sides
+        self.in_memory = in_memory
+        self.group = group
+        self.places = places
+        self.found: dict[tuple[int, int], list[NkiTensor]] = {}
+        rows = sides.depth.elements * sides.size
+        limit = len(group) if places.number > 1 else -(-_TOGETHER // rows)
+        self.packs = list(_alike(group, limit))
+
+    def tiles(self, element: int, number: int) -> list[NkiTensor]:
+        """[partitions, rows] of one tile of rows for each tile of the depth."""
+        if (element, number) not in self.found:
+            (pack,) = (pack for pack in self.packs if number in pack)
+            self._load(pack)
+        return self.found[element, number]
+
+    def _load(self, pack: list[int]) -> None:
+        sides, places = self.sides, self.places
+        rows = [run for number in pack for run in self.group[number]]
+        if not self.in_memory or len(rows) == 1 == places.number:
+            for number in pack:
+                self.found[0, number] = sides.of_rows(self.group[number], places.left)
+            return
+        axes = [(places.steps[LEFT], places.number)]
+        axes.append((rows[-1].offset - rows[-2].offset if len(rows) > 1 else 0, len(rows)))
+        found = sides.of_rows_together(rows[0], axes, places.left)
+        keys = [(element, number) for element in range(places.number) for number in pack]
+        self.found.update(zip(keys, found))
+
+
+def _alike(group: list[list[Run]], most: int) -> Iterator[list[int]]:
+    """Neighbouring tiles of rows that are moved together: at most so many, of one run each, as long
+    and as far apart."""
+    pack: list[int] = []
+    for number, own in enumerate(group):
+        before = group[pack[-1]] if pack else []
+        alike = len(before) == len(own) == 1 and len(pack) < most
+        if alike:
+            (one,), (other,) = before, own
+            alike = (one.count, one.stride, one.step) == (other.count, other.stride, other.step)
+        if alike and len(pack) > 1:
+            earlier = group[pack[-2]][0].first
+            alike = other.first - one.first == one.first - earlier
+        if pack and not alike:
+            yield pack
+            pack = []
+        pack.append(number)
+    yield pack
+
+
+def _count(group: list[Run]) -> int:
+    return sum(run.count for run in group)

@@ -1,0 +1,535 @@
+"""A convolution as instructions: images with features along partitions, and shifted views of them.
+
+A band of rows of some images is loaded and, where memory has pixels one after another, turned; its
+edges are zeros. For every place of the window the products of a view of the band and of the
+kernel's elements there add up in PSUM. What is left of the features when 128 at a time are taken
+fills partitions several times over: the same features once more, further on by a place of the
+window each, so that one product is for several places.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from graph_compiler.execute.steps import item_size, place_of
+from graph_compiler.lower.machine import BANK, DTYPES, PARTITIONS
+from graph_compiler.lower.nests.nest import numbers
+from graph_compiler.lower.nests.operands import Stored
+from graph_compiler.lower.products.bands import (
+    Band,
+    Inside,
+    Part,
+    Tile,
+    alike,
+    even,
+    inside,
+    parts_of,
+    reach,
+    rows_follow,
+    runs_of,
+    tiles_of,
+)
+from graph_compiler.lower.products.sides import into_bank
+from isa.enums import Engine, Memory
+from nki.ir.views.tensor import NkiTensor
+
+if TYPE_CHECKING:
+    from graph_compiler.lower.device import Device
+    from graph_compiler.lower.products.convolution import Convolution
+
+COLUMNS = 512
+"""Columns that move through the tensor engine at a time."""
+
+IMAGES = 32 << 10
+"""Bytes of a partition that a band of images takes."""
+
+KERNEL = 64 << 10
+"""Bytes of a partition that the kernel of some outputs takes."""
+
+_LOADED = 0.8
+"""About how long a pass of a column of fp32 takes to load as stationary, in cycles."""
+
+_PIECES = 4
+"""Parts in which a band goes to other partitions, so that products begin before all is there."""
+
+_AT_ONCE = 4 << 10
+"""Bytes of a partition that a transfer of pixels has."""
+
+_BANKS = 4
+"""Tiles of results that are summed at a time, each in a bank of PSUM."""
+
+_SWITCH = 10
+"""Cycles between products."""
+
+INSTRUCTIONS = 4096
+"""Products up to which no loop is rolled."""
+
+
+class Images:
+    """A convolution, ready to be emitted."""
+
+    def __init__(self, device: Device, step: Convolution) -> None:
+        self.device = device
+        self.step = step
+        self.type = step.image.type
+        self.dtype = DTYPES[self.type]
+        self.size = item_size(self.type)
+        self.down, self.across = step.windows
+        self.batch, self.rows, self.columns, self.outputs = step.target.dims
+        self.features = step.image.dims[3]
+        self.parts = parts_of(self.features, (self.down.size, self.across.size))
+        self.wide = reach(self.columns, self.across)
+        self.image, self.kernel, self.target = (
+            Stored(device, place_of(view), view.type)
+            for view in (step.image, step.kernel, step.target)
+        )
+        self.places = sum(1 for part in self.parts for _ in self._groups(part))
+        self.rows_of_pixels = step.target.strides[3] == 1 or self.outputs == 1
+        self.pixels_first = self._cost(True) < self._cost(False)
+        most = max(1, KERNEL // (self.places * self.size))
+        limit = min(COLUMNS, most) if self.pixels_first else max(PARTITIONS, most)
+        self.chunk = even(self.outputs, limit)
+
+    def _cost(self, pixels_first: bool) -> float:
+        """About how many cycles the tensor engine takes with pixels, or outputs, along partitions:
+        to load what is stationary, where that is not done beside, and to turn results."""
+        passes, load = 1.0, 0.0
+        if self.size == 4:
+            passes = self.device.target.fp32_matmul_passes.value
+            load = _LOADED * passes
+        images, rows = self._band_sizes()
+        several = -(-self.batch // images) * -(-self.rows // rows)
+        most = PARTITIONS if pixels_first else COLUMNS
+        tiles = several * len(tiles_of(images, rows, self.columns, most))
+        pixels = self.batch * self.rows * self.columns
+        if pixels_first:
+            own = load * PARTITIONS + passes * self.outputs + _SWITCH
+        else:
+            wide = -(-self.outputs // PARTITIONS)
+            own = wide * (passes * pixels / tiles + _SWITCH) + load * self.outputs
+        turned = pixels * -(-self.outputs // PARTITIONS) * (1 + load)
+        return tiles * self.places * own + (pixels_first != self.rows_of_pixels) * turned
+
+    def emit(self) -> None:
+        for first in range(0, self.outputs, self.chunk):
+            count = min(self.chunk, self.outputs - first)
+            kernel = cache(partial(self._kernels, first, count))
+            images, rows = self._band_sizes()
+            tiles = tiles_of(images, rows, self.columns, self._most_pixels())
+            outputs = 1 if self.pixels_first else -(-count // PARTITIONS)
+            work = len(tiles) * outputs * self.places * -(-self.rows // rows)
+            whole, left = divmod(self.batch, images)
+            straight = max(1, INSTRUCTIONS // work)
+            if whole > straight:
+                kernel()
+            for number in numbers(self.device.builder, whole, straight):
+                self._bands(number * images, images, rows, kernel, (first, count))
+            if left:
+                self._bands(whole * images, left, rows, kernel, (first, count))
+
+    def _most_pixels(self) -> int:
+        return PARTITIONS if self.pixels_first else COLUMNS
+
+    def _band_sizes(self) -> tuple[int, int]:
+        """How many images a band has, or how many rows of results of one."""
+        row = len(self.parts) * self.wide * self.size
+        whole = row * reach(self.rows, self.down)
+        if whole <= IMAGES:
+            return max(1, min(self.batch, IMAGES // (2 * whole))), self.rows
+        rows = self.rows
+        while rows > 1 and row * reach(rows, self.down) > IMAGES:
+            rows = -(-rows // 2)
+        return 1, rows
+
+    def _bands(
+        self,
+        image: Any,
+        images: int,
+        rows: int,
+        kernel: Callable[[], list[NkiTensor]],
+        outputs: tuple[int, int],
+    ) -> None:
+        for row in range(0, self.rows, rows):
+            self._band(Band(image, images, row, min(rows, self.rows - row)), kernel, outputs)
+
+    def _band(
+        self, band: Band, kernel_of: Callable[[], list[NkiTensor]], outputs: tuple[int, int]
+    ) -> None:
+        loaded = self._loaded(band, kernel_of)
+        kernel = kernel_of()
+        tiles = tiles_of(band.images, band.rows, self.columns, self._most_pixels())
+        first, count = outputs
+        if self.pixels_first:
+            for some in self._stored_at_once(tiles, count):
+                self._keep(band, some, self._pixels(some, loaded, kernel), first)
+            return
+        made = []  # of some outputs each
+        for start in range(0, count, PARTITIONS):
+            own = slice(start, min(start + PARTITIONS, count))
+            made.append(self._planes(band, tiles, loaded, [part[:, :, own] for part in kernel]))
+            if not self.rows_of_pixels:
+                self._keep_planes(band, made[-1], first + start)
+        if self.rows_of_pixels:
+            cut = tiles_of(band.images, band.rows, self.columns, PARTITIONS)
+            for some in self._stored_at_once(cut, count):
+                self._keep(band, some, [self._turned(made, tile) for tile in some], first)
+
+    def _stored_at_once(self, tiles: list[Tile], count: int) -> Iterator[list[Tile]]:
+        most = max(1, _AT_ONCE // (count * item_size(self.target.type)))
+        most = min(most, _BANKS) if self.pixels_first else most
+        return runs_of(tiles, most if self.rows_of_pixels else 1, alike)
+
+    # Kernel
+
+    def _kernels(self, first: int, count: int) -> list[NkiTensor]:
+        """The kernel's elements for some outputs, of each part of the features."""
+        return [self._kernel(part, first, count) for part in self.parts]
+
+    def _groups(self, part: Part) -> Iterator[tuple[int, int]]:
+        """The first places of the window that products of a part begin with."""
+        yield from product(
+            range(0, self.down.size, part.down), range(0, self.across.size, part.across)
+        )
+
+    def _kernel(self, part: Part, first: int, count: int) -> NkiTensor:
+        """[partitions, groups of places, outputs] of the kernel."""
+        device, strides = self.device, self.step.kernel.strides
+        groups = list(self._groups(part))
+        tile = device.tile((part.partitions, len(groups), count), self.dtype)
+        if strides[3] != 1 and self.outputs > 1 and count >= PARTITIONS // 4:
+            self._turned_kernel(part, first, tile)
+            return tile
+        lines = -(-self.down.size // part.down), -(-self.across.size // part.across)
+        grid = tile.reshape((part.partitions, *lines, count))
+        for number, (i, j) in enumerate(product(range(part.down), range(part.across))):
+            rows = slice(number * part.count, (number + 1) * part.count)
+            here = -(-(self.down.size - i) // part.down), -(-(self.across.size - j) // part.across)
+            begin = i * strides[0] + j * strides[1] + part.first * strides[2] + first * strides[3]
+            pattern = [
+                (strides[2], part.count),
+                (part.across * strides[1], here[1]),
+                (strides[3], count),
+            ]
+            for line in range(here[0]):  # products with the first ones need not wait for all
+                source = self.kernel.elements(pattern, begin + line * part.down * strides[0])
+                device.copy(grid[rows, line, : here[1], :], source)
+        return tile
+
+    def _turned_kernel(self, part: Part, first: int, tile: NkiTensor) -> None:
+        """The same of a kernel in whose memory outputs come first."""
+        device, strides = self.device, self.step.kernel.strides
+        (high, wide), count = (self.down.size, self.across.size), tile.shape[2]
+        for start in range(0, count, PARTITIONS):
+            rows = min(PARTITIONS, count - start)
+            counts = sorted(
+                zip(strides[:3], (high, wide, part.count), ("i", "j", "c")), reverse=True
+            )
+            loaded = device.tile((rows, *(size for _, size, _ in counts)), self.dtype)
+            begin = part.first * strides[2] + (first + start) * strides[3]
+            pattern = [(strides[3], rows), *((step, size) for step, size, _ in counts)]
+            device.copy(loaded, self.kernel.elements(pattern, begin))
+            steps = {name: loaded.strides[1 + at] for at, (_, _, name) in enumerate(counts)}
+            for number, (i, j) in enumerate(self._groups(part)):
+                down, across = min(part.down, high - i), min(part.across, wide - j)
+                chosen = [
+                    [loaded.strides[0], rows],
+                    [steps["i"], down],
+                    [steps["j"], across],
+                    [steps["c"], part.count],
+                ]
+                view = loaded.ap(chosen, i * steps["i"] + j * steps["j"])
+                taken = down * across * part.count
+                bank = device.tile((taken, rows), self.dtype, Memory.psum)
+                device.builder.emit("nc_transpose", dst=bank, data=view, engine=Engine.tensor)
+                target = tile[:taken, number, start : start + rows]
+                device.builder.emit("tensor_copy", dst=target, src=bank)
+
+    # Images
+
+    def _loaded(self, band: Band, beside: Callable[[], Any]) -> list[NkiTensor]:
+        """[partitions, images, rows, columns] of each part of the features, edges included.
+        `beside` is loaded behind the first pixels, with which products can begin."""
+        device = self.device
+        high = reach(band.rows, self.down)
+        tiles = [
+            device.tile((part.partitions, band.images, high, self.wide), self.dtype)
+            for part in self.parts
+        ]
+        rows = inside(band.row * self.down.stride, high, self.step.image.dims[1], self.down)
+        columns = inside(0, self.wide, self.step.image.dims[2], self.across)
+        firsts = [tile[: part.count] for tile, part in zip(tiles, self.parts)]
+        for tile in firsts:
+            self._edges(tile, rows, columns)
+        if rows.number and columns.number:
+            if self.step.image.strides[3] == 1 or self.features == 1:
+                self._by_pixels(band, firsts, rows, columns, beside)
+            else:
+                self._by_planes(band, firsts, rows, columns)
+        for tile, part in zip(tiles, self.parts):
+            for number, (i, j) in enumerate(product(range(part.down), range(part.across))):
+                if number:
+                    own = slice(number * part.count, (number + 1) * part.count)
+                    shift = i * self.down.dilation, j * self.across.dilation
+                    self._shift(tile[: part.count], tile[own], shift)
+        return tiles
+
+    def _shift(self, source: NkiTensor, target: NkiTensor, shift: tuple[int, int]) -> None:
+        """Copy a band to other partitions, so many rows and columns further on, some rows at a
+        time; the last columns are those of the next row, and nobody reads them."""
+        count, images, high, wide = source.shape
+        rows = high - shift[0]
+        size = max(-(-rows // _PIECES), 1)
+        for start in range(0, rows, size):
+            end = min(start + size, rows)
+            length = (end - start) * wide - shift[1]
+            if length > 0:
+                begin = start * wide
+                further = begin + shift[0] * wide + shift[1]
+                shape = [[source.strides[0], count], [source.strides[1], images], [1, length]]
+                self.device.copy(target.ap(shape, begin), source.ap(shape, further))
+
+    def _edges(self, tile: NkiTensor, rows: Inside, columns: Inside) -> None:
+        """Zeros where an image has nothing."""
+        _, _, high, wide = tile.shape
+        gaps = self.down.spread > 1 or self.across.spread > 1
+        if gaps or not rows.number or not columns.number:
+            self._zeros(tile)
+            return
+        top, bottom = rows.to, rows.to + rows.number
+        left, right = columns.to, columns.to + columns.number
+        for first, last in ((0, top), (bottom, high)):
+            if first < last:
+                self._zeros(tile[:, :, first:last, :])
+        for first, last in ((0, left), (right, wide)):
+            if first < last:
+                self._zeros(tile[:, :, top:bottom, first:last])
+
+    def _zeros(self, tile: NkiTensor) -> None:
+        self.device.builder.emit("memset", dst=tile, value=0.0, engine=Engine.gpsimd)
+
+    def _place(
+        self,
+        tile: NkiTensor,
+        images: tuple[int, int],
+        rows: tuple[Inside, int, int],
+        columns: tuple[Inside, int, int],
+    ) -> NkiTensor:
+        """Where a band has elements of the image: of images, of rows and of columns, as starts and
+        counts among those that it has."""
+        pitch, _, line, _ = tile.strides[0], *tile.strides[1:]
+        (own_rows, row, high), (own_columns, column, wide) = rows, columns
+        down, across = self.down.spread, self.across.spread
+        begin = (own_rows.to + row * down) * line + own_columns.to + column * across
+        pairs = [
+            [pitch, tile.shape[0]],
+            [tile.strides[1], images[1]],
+            [line * down, high],
+            [across, wide],
+        ]
+        return tile.ap(pairs, images[0] * tile.strides[1] + begin)
+
+    def _by_planes(self, band: Band, tiles: list[NkiTensor], rows: Inside, columns: Inside) -> None:
+        """From memory in which a feature's pixels are neighbours: in runs of rows, and then to
+        their places."""
+        device, strides = self.device, self.step.image.strides
+        for part, tile in zip(self.parts, tiles):
+            begin = (
+                band.image * strides[0]
+                + rows.first * strides[1]
+                + columns.first * strides[2]
+                + part.first * strides[3]
+            )
+            pattern = [
+                (strides[3], part.count),
+                (strides[0], band.images),
+                (strides[1], rows.number),
+                (strides[2], columns.number),
+            ]
+            shape = part.count, band.images, rows.number, columns.number
+            source = self.image.elements(pattern, begin)
+            if shape == tuple(tile.shape):
+                device.copy(tile, source)
+                continue
+            loaded = device.tile(shape, self.dtype)
+            device.copy(loaded, source)
+            place = self._place(
+                tile, (0, band.images), (rows, 0, rows.number), (columns, 0, columns.number)
+            )
+            device.builder.emit("tensor_copy", dst=place, src=loaded)
+
+    def _by_pixels(
+        self,
+        band: Band,
+        tiles: list[NkiTensor],
+        rows: Inside,
+        columns: Inside,
+        beside: Callable[[], Any],
+    ) -> None:
+        """From memory in which a pixel's features are neighbours: turned by the tensor engine."""
+        device, strides = self.device, self.step.image.strides
+        beside_early = math.prod(self.step.kernel.dims) < math.prod(self.step.image.dims)
+        cut = tiles_of(band.images, rows.number, columns.number, PARTITIONS, 1)
+        most = max(1, _AT_ONCE // (self.features * self.size))
+        for some in runs_of(cut, most, rows_follow):
+            sizes = some[0].sizes
+            loaded = device.tile((math.prod(sizes), len(some), self.features), self.dtype)
+            places = [self._distance(one) for one in some]
+            further = places[1] - places[0] if len(some) > 1 else 0
+            begin = band.image * strides[0] + rows.first * strides[1] + columns.first * strides[2]
+            pattern = [*zip(strides[:3], sizes), (further, len(some)), (1, self.features)]
+            kept = [pair for pair in pattern if pair[1] > 1] or [(1, 1)]
+            device.copy(loaded, self.image.elements(kept, begin + places[0]))
+            if beside_early:
+                beside()
+            most = BANK // (PARTITIONS * self.size)
+            for start in range(0, len(some), most):
+                few = some[start : start + most]
+                for part, tile in zip(self.parts, tiles):
+                    own = slice(part.first, part.first + part.count)
+                    pixels = [loaded[:, start + number, own] for number in range(len(few))]
+                    bank = into_bank(device, pixels)
+                    place = self._places_of(tile, few, rows, columns)
+                    device.builder.emit("tensor_copy", dst=place, src=bank.reshape(place.shape))
+
+    def _places_of(
+        self, tile: NkiTensor, few: list[Tile], rows: Inside, columns: Inside
+    ) -> NkiTensor:
+        """Where a band has the pixels of tiles that follow one another."""
+        (image, row, column), (images, high, wide) = few[0]
+        if images > 1:
+            images *= len(few)
+        else:
+            high *= len(few)
+        return self._place(tile, (image, images), (rows, row, high), (columns, column, wide))
+
+    def _distance(self, tile: Tile) -> int:
+        """Elements from the first pixel to those of a tile."""
+        return sum(map(math.prod, zip(tile.starts, self.step.image.strides)))
+
+    # Products
+
+    def _box(
+        self,
+        tile: NkiTensor,
+        taken: int,
+        chosen: Tile,
+        steps: tuple[int, int],
+        at: tuple[int, int],
+    ) -> NkiTensor:
+        """Of some partitions of [partitions, images, rows, columns] what some results are of: one
+        every so many rows and columns, from a place on."""
+        pitch, deep, line, _ = tile.strides
+        (image, row, column), (images, high, wide) = chosen
+        begin = image * deep + (row * steps[0] + at[0]) * line + column * steps[1] + at[1]
+        pairs = [[pitch, taken], [deep, images], [line * steps[0], high], [steps[1], wide]]
+        kept = [pair for place, pair in enumerate(pairs) if not place or pair[1] > 1]
+        return tile.ap(kept if len(kept) > 1 else [*kept, [1, 1]], begin)
+
+    def _products(
+        self, loaded: list[NkiTensor], kernel: list[NkiTensor], tile: Tile, number: int
+    ) -> Iterator[tuple[NkiTensor, NkiTensor]]:
+        """Views of the images, and elements of the kernel, whose products are summed: those of one
+        part of the features."""
+        steps = self.down.stride, self.across.stride
+        part = self.parts[number]
+        for place, (i, j) in enumerate(self._groups(part)):
+            taken = part.taken((self.down.size - i, self.across.size - j))
+            at = i * self.down.dilation, j * self.across.dilation
+            view = self._box(loaded[number], taken, tile, steps, at)
+            yield view, kernel[number][:taken, place, :]
+
+    def _pixels(
+        self, some: list[Tile], loaded: list[NkiTensor], kernel: list[NkiTensor]
+    ) -> list[list[NkiTensor]]:
+        """Results with pixels along partitions, in PSUM. Part by part of the features, so that the
+        first products need not wait for all of the kernel."""
+        totals = []
+        count = kernel[0].shape[2]
+        for start in range(0, len(some), _BANKS):
+            tiles = some[start : start + _BANKS]
+            sums = [
+                self.device.tile((math.prod(tile.sizes), count), "float32", Memory.psum)
+                for tile in tiles
+            ]
+            for number in range(len(self.parts)):
+                for tile, total in zip(tiles, sums):
+                    for view, own in self._products(loaded, kernel, tile, number):
+                        self.device.builder.emit(
+                            "nc_matmul", dst=total, stationary=view, moving=own
+                        )
+            totals += sums
+        return [[total] for total in totals]
+
+    def _turned(self, made: list[NkiTensor], tile: Tile) -> list[NkiTensor]:
+        """[pixels, outputs] of results with outputs along partitions, part by part in PSUM."""
+        device, dtype = self.device, self.target.dtype
+        found = []
+        for part in made:
+            bank = device.tile((math.prod(tile.sizes), part.shape[0]), dtype, Memory.psum)
+            view = self._box(part, part.shape[0], tile, (1, 1), (0, 0))
+            device.builder.emit("nc_transpose", dst=bank, data=view, engine=Engine.tensor)
+            found.append(bank)
+        return found
+
+    def _keep(self, band: Band, some: list[Tile], made: list[list[NkiTensor]], first: int) -> None:
+        """Tiles of results [pixels, outputs], in parts of the outputs, from a first output on."""
+        device, strides = self.device, self.step.target.strides
+        pixels, count = made[0][0].shape[0], sum(part.shape[1] for part in made[0])
+        done = device.tile((pixels, len(some), count), self.target.dtype)
+        for number, parts in enumerate(made):
+            begin = 0
+            for part in parts:
+                place = done[:, number, begin : begin + part.shape[1]]
+                device.builder.emit("tensor_copy", dst=place, src=part)
+                begin += part.shape[1]
+        begins = [self._begin(band, tile.starts) + first * strides[3] for tile in some]
+        if self.rows_of_pixels:
+            further = 0
+            if len(some) > 1:
+                steps = [b - a for a, b in zip(some[0].starts, some[1].starts)]
+                further = sum(map(math.prod, zip(steps, strides)))
+            axes = [*zip(strides[:3], some[0].sizes), (further, len(some)), (strides[3], count)]
+            kept = [axis for axis in axes if axis[1] > 1] or [(1, 1)]
+            device.copy(self.target.elements(kept, begins[0]), done)
+            return
+        for start in range(0, count, PARTITIONS):
+            part = done[:, 0, start : min(start + PARTITIONS, count)]
+            turned = device.tile((part.shape[1], pixels), self.target.dtype)
+            device.builder.emit("tensor_copy", dst=turned, src=into_bank(device, [part]))
+            pattern = [(strides[3], turned.shape[0]), *zip(strides[:3], some[0].sizes)]
+            device.copy(self.target.elements(pattern, begins[0] + start * strides[3]), turned)
+
+    def _planes(
+        self, band: Band, tiles: list[Tile], loaded: list[NkiTensor], kernel: list[NkiTensor]
+    ) -> NkiTensor:
+        """Results with outputs along partitions: [outputs, images, rows, columns]."""
+        device = self.device
+        count = kernel[0].shape[2]
+        done = device.tile((count, band.images, band.rows, self.columns), self.target.dtype)
+        for tile in tiles:
+            total = device.tile((count, math.prod(tile.sizes)), "float32", Memory.psum)
+            for number in range(len(self.parts)):
+                for view, own in self._products(loaded, kernel, tile, number):
+                    device.builder.emit("nc_matmul", dst=total, stationary=own, moving=view)
+            (image, row, column), (images, high, wide) = tile
+            part = done[:, image : image + images, row : row + high, column : column + wide]
+            device.builder.emit("tensor_copy", dst=part, src=total.reshape(part.shape))
+        return done
+
+    def _keep_planes(self, band: Band, done: NkiTensor, first: int) -> None:
+        """Results with outputs along partitions, from a first one on."""
+        strides = self.step.target.strides
+        pattern = [(strides[3], done.shape[0]), *zip(strides[:3], done.shape[1:])]
+        begin = self._begin(band, (0, 0, 0)) + first * strides[3]
+        self.device.copy(self.target.elements(pattern, begin), done)
+
+    def _begin(self, band: Band, starts: tuple[int, int, int]) -> Any:
+        """Where the target has a pixel of a band."""
+        strides = self.step.target.strides
+        image, row, column = starts
+        begin = (band.image + image) * strides[0]
+        return begin + (band.row + row) * strides[1] + column * strides[2]

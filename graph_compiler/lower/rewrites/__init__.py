@@ -1,0 +1,11 @@
+"""Rewrites of a graph, before it is scheduled.
+
+- 64-bit integers become 32-bit ones where `ranges` proves it; else `pairs` makes two of each, with
+  the rules of `pair_rules` on the arithmetic of `pair_numbers`. `random_bits` has generators.
+- `float8` computes f8e4m3fn as bf16 where a target lacks it.
+- `composites` finds functions that a graph spells out (gelu, silu, softplus): a value that depends
+  on one other value alone is evaluated at sample points, in float64, and compared with the scalar
+  engine's functions.
+- `kept` has heads that products take computed by rows, so that they are views.
+- `trips` says how often a loop runs.
+"""
