@@ -10,7 +10,7 @@ default, every check on. The others are ratios of it to the time without
 - "proof": the proof that a program orders all accesses (`nki.verification`);
 - "unset": following data that was never written (`simulator.checks.initialised`);
 - "cores": comparing what cores write or access (`simulator.races.replicated`, `unordered`);
-- "hazards": operands that meet within an operation, sums in PSUM (`nki.ir.hazards`);
+- "hazards": operands that meet within an operation, sums in PSUM (`nki.ir.checks.hazards`);
 - "none": NKI_CHECKS=0, which leaves out all but the hazards.
 
 "-" stands where a mode has no such check. What costs more than 1.1 times is marked "!".
@@ -134,8 +134,8 @@ ARMS: dict[str, tuple[tuple[str, ...], Callable[[], Any]]] = {
         ("first", "eager"),
         partial(
             without,
-            ("nki.ir.hazards.Hazards.observe", nothing),
-            ("nki.ir.hazards.Hazards.follow", nothing),
+            ("nki.ir.checks.hazards.Hazards.observe", nothing),
+            ("nki.ir.checks.hazards.Hazards.follow", nothing),
         ),
     ),
     "none": (

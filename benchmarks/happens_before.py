@@ -25,10 +25,10 @@ from concurrent.futures import ProcessPoolExecutor
 
 from isa.access import AccessPattern, footprint
 from isa.enums import SEQUENCERS, DgeMode, Memory, OobMode
+from isa.files.stream import Stream, in_columns
 from isa.machine import control, dma, elementwise, tensor
 from isa.program import CoreProgram, Program, Queue, RegisterReference, TensorDeclaration
 from isa.spec import Instruction
-from isa.stream import Stream, in_columns
 from simulator.races.expand import expand
 from simulator.races.happens_before import check
 from simulator.races.prepare import Prepared

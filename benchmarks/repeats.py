@@ -23,10 +23,10 @@ from overlap import HIDDEN, WIDTH, P, chip, through_layer
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from nki.ir.builder import Builder
-from nki.ir.inline import inline
+from nki.ir.builder.inline import inline
+from nki.ir.builder.kernel_builder import Builder
+from nki.ir.builder.repeat import repeat
 from nki.ir.nodes import Kernel, operations
-from nki.ir.repeat import repeat
 from nki.kernel import CompiledKernel, compile_traced
 from nki.passes.analysis.content import forget
 from simulator.timing import simulate

@@ -23,9 +23,9 @@ import numpy as np
 from timing_programs import matmul_loads_inside
 
 from isa.enums import DgeMode
+from isa.files.stream import Stream, StreamColumns, in_columns
 from isa.machine.control import LoopBegin, LoopEnd
 from isa.program import Program
-from isa.stream import Stream, StreamColumns, in_columns
 from isa.target import resolve
 from simulator.profile import profile
 from simulator.profile.page.page import page

@@ -11,9 +11,9 @@ from graph_compiler.compiled import Compiled, compile
 from graph_compiler.evaluate import evaluate, evaluate_ranks
 from graph_compiler.execute import execute
 from graph_compiler.freezing import freeze
+from graph_compiler.frontends.sniff import load
 from graph_compiler.hlo.graph import Computation, Instruction, Module
 from graph_compiler.hlo.proto import from_proto, to_proto
-from graph_compiler.hlo.sniff import load
 from graph_compiler.hlo.text import parse_text, print_text
 from graph_compiler.hlo.types import Shape
 from graph_compiler.hlo.verify import verify

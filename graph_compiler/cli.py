@@ -66,7 +66,7 @@ def info_command(context: click.Context, file: str, everything: bool) -> int:
     each opcode occurs, and the number of operations (bodies of loops count once).
     """
     from graph_compiler.description import describe
-    from graph_compiler.hlo.sniff import load_with_format
+    from graph_compiler.frontends.sniff import load_with_format
 
     module, form = load_with_format(file)
     facts = describe(module)
@@ -126,7 +126,7 @@ def check_command(context: click.Context, file: str) -> int:
     meaning, values that nothing uses) are no findings.
     """
     from graph_compiler.description import remarks
-    from graph_compiler.hlo.sniff import load_with_format
+    from graph_compiler.frontends.sniff import load_with_format
     from graph_compiler.hlo.verify import findings
     from nki.cli.failure import error_data
     from nki.errors import explain
@@ -195,7 +195,7 @@ def convert_command(
     """
     from functools import partial
 
-    from graph_compiler.hlo.sniff import load_with_format
+    from graph_compiler.frontends.sniff import load_with_format
     from nki.cli.output_files import check_writable, write_file
 
     form = form or _form_of(path)

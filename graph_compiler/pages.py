@@ -6,12 +6,12 @@ import inspect
 import sys
 
 from graph_compiler.command.reference import command_pages
+from graph_compiler.frontends.sniff import load
 from graph_compiler.hlo.operators import CUSTOM_CALLS, FAMILIES, OPERATORS, REFUSED
 from graph_compiler.hlo.operators.custom import IDENTITIES
 from graph_compiler.hlo.operators.examples import example_module, example_ranks, example_text
 from graph_compiler.hlo.operators.row import ARITHMETIC, TRANSCENDENTAL, Array, Operator
 from graph_compiler.hlo.record import fields_of
-from graph_compiler.hlo.sniff import load
 from graph_compiler.hlo.text_values import show_literal
 from graph_compiler.hlo.types import Shape
 from nki.row_pages.markdown import code, page, table

@@ -12,8 +12,8 @@ from graph_compiler.description import leaves
 from graph_compiler.evaluate import LOOP_LIMIT, evaluate
 from graph_compiler.execute import execute
 from graph_compiler.frontends import xla
+from graph_compiler.frontends.sniff import load
 from graph_compiler.hlo.operators.row import Array, Value
-from graph_compiler.hlo.sniff import load
 from graph_compiler.hlo.types import Shape
 from graph_compiler.sample_inputs import fitted, sample_inputs
 from isa.errors import NeuronError

@@ -22,8 +22,8 @@ from nki.errors import user_frames
 from nki.frameworks.arrays import as_numpy, like
 from nki.frameworks.callables import is_method, stops_in_debugger, with_name
 from nki.frameworks.compiled_functions import outside_graphs
+from nki.ir.builder.edges import Schedule, add_edges, check_edges, schedule_of
 from nki.ir.context import CURRENT
-from nki.ir.edges import Schedule, add_edges, check_edges, schedule_of
 from nki.jax_transforms import called_back, is_traced
 from nki.superseded import hint_at_call
 from nki.torch_exports import exported_call, is_exported
@@ -411,7 +411,7 @@ def order_traced(traced: TracedKernel) -> CompiledKernel:
 
 
 def _container(results: Any) -> type | None:
-    """What a kernel returns its results in (`nki.ir.results.Results`)."""
+    """What a kernel returns its results in (`nki.ir.builder.results.Results`)."""
     return getattr(results, "container", None)
 
 

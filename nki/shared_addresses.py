@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from isa.errors import NeuronError
 from nki.errors import annotate
-from nki.ir.addresses_in_use import share_bytes
+from nki.ir.checks.addresses_in_use import share_bytes
 from nki.ir.locations import resolve
 from nki.ir.nodes import Kernel, operations, storages
 

@@ -10,8 +10,8 @@ import numpy as np
 from isa.columns import Integers
 from isa.errors import NeuronError
 from isa.files.encoding import MALFORMED
+from isa.files.stream import Pairs, Stream, StreamColumns, at_offset, in_columns, moving
 from isa.spec import Instruction
-from isa.stream import Pairs, Stream, StreamColumns, at_offset, in_columns, moving
 
 
 class Uses:

@@ -23,9 +23,9 @@ import simulator.profile
 import simulator.races.happens_before
 import simulator.timing
 from graph_compiler.description import describe, remarks
+from graph_compiler.frontends.sniff import sniff
 from graph_compiler.hlo.cost import work_of
 from graph_compiler.hlo.operators import operator
-from graph_compiler.hlo.sniff import sniff
 from graph_compiler.pages import operator_pages
 from graph_compiler.sample_inputs import sample_inputs
 from isa.files.text import assemble, disassemble

@@ -162,7 +162,7 @@ def _write(stream: Any, data: bytes) -> None:
 
 
 def _bytes(path: str) -> bytes:
-    from graph_compiler.hlo.sniff import read_file
+    from graph_compiler.frontends.sniff import read_file
 
     return read_file(path)
 
@@ -187,7 +187,7 @@ def _shown(options: GraphOptions) -> str:
 def _module(source: bytes, values: argparse.Namespace, options: GraphOptions) -> Module:
     """The graph, verified, and found to be one that is compiled."""
     from graph_compiler.admission import admit, require_static
-    from graph_compiler.hlo.sniff import load
+    from graph_compiler.frontends.sniff import load
     from graph_compiler.hlo.verify import verify
 
     module = load(source, check=False)
@@ -223,8 +223,8 @@ def _print_tiles(
 ) -> None:
     from graph_compiler.lower.assemble import assemble
     from graph_compiler.options import check_target
-    from nki.ir.source import print_source
     from nki.ir.text import print_kernel
+    from nki.ir.text.source import print_source
 
     target = settings.target(values.target)
     check_target(options, target)
@@ -250,8 +250,8 @@ def _program(
     from graph_compiler.compiled import compile
     from isa.files.container import write
     from isa.files.text import disassemble
-    from nki.ir.source import print_source
     from nki.ir.text import print_kernel
+    from nki.ir.text.source import print_source
     from nki.pipeline import STAGES
 
     following = dict(zip(STAGES, (*STAGES[1:], "verify")))

@@ -8,11 +8,10 @@
    host is in `assemble.machine`. `aliases` puts results in the memory of parameters.
 3. For the two cores of a logical core `cores` divides the steps.
 4. The builder emits each step (`control.flow`): `nests`, `products`, `movement`, `groups` of
-   neighbouring steps, and `draws` of random numbers. `kernels` puts the tile IR of NKI kernels where
-   the graph calls them.
+   neighbouring steps, and `draws` of random numbers. `kernels` puts the tile IR of NKI kernels
+   where the graph calls them.
 
-The passes of kernels (`nki.passes`) do the rest. Each folder imports those before it in the order
-that `tests/test_structure.py` has.
+The passes of kernels (`nki.passes`) do the rest.
 
 - Where several ways of doing a step are right, cost decides. No count is special, and what is the
   same along a row is computed once.

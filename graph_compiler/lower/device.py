@@ -20,7 +20,7 @@ from graph_compiler.lower.participants import ranks_of
 from graph_compiler.lower.places import location_of, name_of
 from isa.dtypes import DTYPES as DTYPE_ROWS
 from isa.enums import DgeMode, Memory
-from nki.ir.builder import Builder
+from nki.ir.builder.kernel_builder import Builder
 from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from graph_compiler.hlo.operators.row import subject
 from graph_compiler.kernels import Kernels, is_kernel_call, kernel_of
 from graph_compiler.lower.machine import DTYPES
 from isa.errors import NeuronError
-from nki.ir.inline import inline
+from nki.ir.builder.inline import inline
 
 if TYPE_CHECKING:
     from graph_compiler.execute.nodes import Form, Node

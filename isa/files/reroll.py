@@ -1,6 +1,6 @@
 """Re-rolling: a stream whose columns of integers are folded.
 
-Which template comes when, with which semaphores and offsets (`isa.stream`), are sequences of
+Which template comes when, with which semaphores and offsets (`isa.files.stream`), are sequences of
 integers that repeat as the loops of the source did (`isa.columns.rolled`). Nothing is lost:
 expanding gives the very stream again. So the size of a stream's file follows the source, while
 engines run, and checks see, a plain sequence.
@@ -18,14 +18,14 @@ from dataclasses import dataclass
 
 from isa.columns.rolled import Item, Repeat, Rows, expand_columns, roll_rows
 from isa.files.encoding import encode
+from isa.files.stream import Pairs, Stream, StreamColumns, in_columns, moving
 from isa.files.text import print_instruction
 from isa.spec import Instruction
-from isa.stream import Pairs, Stream, StreamColumns, in_columns, moving
 
 
 @dataclass(frozen=True, slots=True)
 class RolledStream:
-    """A stream re-rolled: `isa.stream.StreamColumns` with order and numbers rolled in `uses`.
+    """A stream re-rolled: `isa.files.stream.StreamColumns` with order and numbers rolled in `uses`.
 
     The key of a row of `uses` is a template; its integers are the number of its semaphores, and the
     offsets of its operands.

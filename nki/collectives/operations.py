@@ -31,9 +31,9 @@ from nki.collectives.checks import (
     one,
 )
 from nki.errors import USER_FRAMES
+from nki.ir.builder.emission import emit
+from nki.ir.builder.registers import VirtualRegister
 from nki.ir.context import Location, caller, current
-from nki.ir.emission import emit
-from nki.ir.registers import VirtualRegister
 from nki.ir.views.tensor import NkiTensor
 from nki.ranks.group import ReplicaGroup
 from simulator.ranks import place

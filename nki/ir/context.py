@@ -28,7 +28,7 @@ from nki.precision import kept_wide
 
 if TYPE_CHECKING:
     from isa.spec import Operation
-    from nki.ir.registers import VirtualRegister
+    from nki.ir.builder.registers import VirtualRegister
     from nki.ir.views.tensor import NkiTensor
 
 Location = Any

@@ -1,8 +1,8 @@
 """`nki.isa`: one function per public row of the operation table, and the names they take."""
 
 from isa.errors import NeuronError as NkiValidationError
+from nki.ir.builder.registers import VirtualRegister
 from nki.ir.context import NkiInstruction
-from nki.ir.registers import VirtualRegister
 from nki.isa.calls import FUNCTIONS as _FUNCTIONS
 from nki.isa.enumerations import (
     dge_mode,

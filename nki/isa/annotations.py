@@ -11,7 +11,7 @@ from typing import Any, Protocol, SupportsFloat, SupportsIndex
 from isa.affine import Affine, Polynomial
 from isa.alu import Activation, AluOperator
 from isa.fields import REQUIRED, Attribute, Field, Kind
-from nki.ir.registers import VirtualRegister
+from nki.ir.builder.registers import VirtualRegister
 from nki.ir.views.tensor import NkiTensor
 
 Number = SupportsFloat

@@ -1,6 +1,6 @@
 """The public functions of `nki.isa`, one for each public row of the operation table.
 
-`nki.ir.emission` generates them; here is what only authors see: lists of operands, earlier
+`nki.ir.builder.emission` generates them; here is what only authors see: lists of operands, earlier
 spellings, and keywords that no version has. `nki.isa.documentation` has what they are told.
 """
 
@@ -16,9 +16,9 @@ from isa.fields import Kind
 from isa.operations import OPERATIONS
 from isa.spec import Operation
 from nki.errors import USER_FRAMES
+from nki.ir.builder.emission import Caller, Signatures, first_of_signature, function_of, record
+from nki.ir.builder.legalise import MISSING, check
 from nki.ir.context import CURRENT, Context, Location
-from nki.ir.emission import Caller, Signatures, first_of_signature, function_of, record
-from nki.ir.legalise import MISSING, check
 from nki.ir.locations import resolve
 from nki.isa.documentation import document, signature
 from nki.isa.notation import plain

@@ -5,8 +5,8 @@ from __future__ import annotations
 from isa.errors import NeuronError
 from isa.fields import REGISTER
 from nki.errors import USER_FRAMES
+from nki.ir.builder.registers import VirtualRegister
 from nki.ir.context import caller, current
-from nki.ir.registers import VirtualRegister
 from nki.ir.views.tensor import NkiTensor
 from nki.isa.calls import FUNCTIONS
 

@@ -12,9 +12,9 @@ from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.operations.dma import DmaCopy
 from isa.operations.vector import Memset
-from nki.ir.allocation import allocate, constant_data
+from nki.ir.builder.allocation import allocate, constant_data
+from nki.ir.builder.emission import emit
 from nki.ir.context import Context, Location, caller, current
-from nki.ir.emission import emit
 from nki.ir.views.tensor import NkiTensor
 
 _MEMORIES = frozenset(Memory)

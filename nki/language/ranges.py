@@ -12,8 +12,8 @@ import numpy as np
 from isa.affine import Affine
 from isa.errors import NeuronError
 from isa.operations.control import RegisterMove
+from nki.ir.builder.loops import check_step, loop_bound
 from nki.ir.context import Location, NkiInstruction, caller, current
-from nki.ir.loops import check_step, loop_bound
 from nki.ir.nodes import Register
 from nki.ir.views.indexing import index_form
 from nki.superseded import hint

@@ -18,10 +18,10 @@ from isa.access import AccessPattern
 from isa.affine import identical
 from isa.dtypes import DTYPES
 from isa.enums import Engine
+from isa.files.stream import Moved, Stream, StreamColumns, in_columns, moving
 from isa.program import CoreProgram, Program
 from isa.spec import Instruction
 from isa.storages import Storages
-from isa.stream import Moved, Stream, StreamColumns, in_columns, moving
 from nki.ir.nodes import Kernel, Tensor, bytes_of, walk
 from nki.passes.analysis.content import Content
 from nki.passes.emit.declarations import hbm_tensors

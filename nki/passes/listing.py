@@ -16,7 +16,7 @@ from isa.enums import SEQUENCERS
 from isa.spec import Instruction
 from nki.ir.locations import resolve
 from nki.ir.nodes import Loop, Register
-from nki.ir.printer import is_default, value_text
+from nki.ir.text.printer import is_default, value_text
 from nki.passes.analysis.body import Body, Layer
 from nki.passes.analysis.steps import Step
 

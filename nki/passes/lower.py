@@ -18,8 +18,8 @@ from isa.program import CoreProgram, Program, Queue
 from isa.rules import WHOLE_PSUM
 from isa.spec import Instruction
 from isa.target import TARGETS, Target
+from nki.ir.checks.unset_registers import maybe_unset
 from nki.ir.nodes import Kernel, Node, Tensor
-from nki.ir.unset_registers import maybe_unset
 from nki.passes.analysis.body import Body
 from nki.passes.analysis.channels import Channels, CoreFacts
 from nki.passes.analysis.dependences import Dependences

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import CodeType, FrameType
 from typing import Any, ClassVar
 
+from nki.ir.builder.core_builder import CoreBuilder
+from nki.ir.builder.declarations import Declarations
 from nki.ir.context import Location
-from nki.ir.core_builder import CoreBuilder
-from nki.ir.declarations import Declarations
 from nki.ir.locations import call_path, is_while_condition
 from nki.ir.nodes import Tensor
 from nki.superseded import hint_at_call

@@ -18,8 +18,8 @@ from isa.affine import (
     identical,
 )
 from isa.fields import Kind
-from nki.ir.groups import continued
-from nki.ir.loops import Body, carried
+from nki.ir.builder.groups import continued
+from nki.ir.builder.loops import Body, carried
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, While
 
 

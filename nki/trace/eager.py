@@ -22,17 +22,17 @@ from isa.spec import Operation
 from isa.target import Target
 from nki.frameworks.arrays import as_numpy, refuse_read_only
 from nki.ir.accumulate import Accumulation
-from nki.ir.addresses_in_use import AddressesInUse
+from nki.ir.builder.declarations import Declarations, parameter_memory
+from nki.ir.builder.edges import out_of_order
+from nki.ir.builder.loops import outlives, registers_written, trip_count
+from nki.ir.builder.registers import VirtualRegister
+from nki.ir.builder.results import Results, constant_written
+from nki.ir.checks.addresses_in_use import AddressesInUse
+from nki.ir.checks.hazards import Hazards
 from nki.ir.context import CURRENT, Location, NkiInstruction, of_another_run
-from nki.ir.declarations import Declarations, parameter_memory
-from nki.ir.edges import out_of_order
-from nki.ir.hazards import Hazards
 from nki.ir.locations import resolve
-from nki.ir.loops import outlives, registers_written, trip_count
 from nki.ir.nodes import Access, Op, Register, Tensor
 from nki.ir.open_loops import Iteration, OpenLoop, never_written
-from nki.ir.registers import VirtualRegister
-from nki.ir.results import Results, constant_written
 from nki.ir.views.layout import dense_strides
 from nki.ir.views.tensor import NkiTensor, strided
 from nki.modes.interpreter import Follower, Interpreter

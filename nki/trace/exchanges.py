@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from isa.affine import Affine, bounds
 from isa.dtypes import DTYPES
 from isa.spec import Meeting
-from nki.ir.loops import registers_written
+from nki.ir.builder.loops import registers_written
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, operations
 from nki.passes.analysis.footprint import box_of, may_overlap
 

@@ -12,10 +12,10 @@ from isa.errors import NeuronError
 from isa.errors.warned import warn
 from isa.operations.control import CoreBarrier, StorageBegin
 from isa.operations.debug import DevicePrint
+from nki.ir.builder.results import Results, alike, result_of, returned, same_shape
 from nki.ir.context import Location
 from nki.ir.locations import CallPath, definition, resolve, return_location
 from nki.ir.nodes import Tensor
-from nki.ir.results import Results, alike, result_of, returned, same_shape
 from nki.ir.views.tensor import NkiTensor
 
 _Key = str | CallPath

@@ -9,13 +9,13 @@ from isa.affine import DECIDE
 from isa.collection import collection_paused
 from isa.errors import NeuronError
 from isa.target import Target
+from nki.ir.builder.core_builder import refuse_others
+from nki.ir.builder.declarations import Declarations
+from nki.ir.builder.loops import Body, RolledLoop
+from nki.ir.builder.registers import VirtualRegister
 from nki.ir.context import CURRENT, Location
-from nki.ir.core_builder import refuse_others
-from nki.ir.declarations import Declarations
 from nki.ir.locations import error_location, is_call
-from nki.ir.loops import Body, RolledLoop
 from nki.ir.nodes import Kernel, Node, Tensor, operations
-from nki.ir.registers import VirtualRegister
 from nki.ir.views.layout import dense_strides
 from nki.ir.views.tensor import NkiTensor, strided
 from nki.trace.authored import Authored

@@ -15,10 +15,10 @@ from isa.access import AccessPattern
 from isa.alu import AluOperator
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
+from isa.files.stream import in_columns
 from isa.machine.control import LoopBegin, RegisterLoad, RegisterStore
 from isa.program import Program, SourceLocation
 from isa.spec import Instruction
-from isa.stream import in_columns
 from isa.target import TARGETS
 
 

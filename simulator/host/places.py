@@ -24,9 +24,9 @@ from isa.access import AccessPattern
 from isa.columns import Integers, by_first_use, distinct, joined
 from isa.columns import places as grouped
 from isa.enums import Engine, Memory
+from isa.files.stream import Moved, Stream, at_offset
 from isa.program import CoreProgram, Program
 from isa.spec import Instruction
-from isa.stream import Moved, Stream, at_offset
 from isa.target import Target, resolve
 from simulator.host.elision import CoreElision, Elision, Kind, Rows, Seen, foreseen, rows_of
 from simulator.host.first_fit import first_fit

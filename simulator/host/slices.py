@@ -23,11 +23,11 @@ import numpy as np
 from isa.access import AccessPattern, Footprint, elements, footprint
 from isa.columns import Flags, Integers, counted, ordered, starts_of, walks
 from isa.enums import Engine
+from isa.files.stream import Stream
 from isa.machine.control import DrainQueue, Halt, Nop, StorageBegin
 from isa.machine.tensor import STATIONARY
 from isa.program import CoreProgram, Program, RegisterReference
 from isa.spec import Instruction
-from isa.stream import Stream
 from simulator.host.engine_states import UnknownStateError, states_of
 from simulator.host.live_ranges import Walk
 from simulator.uses import Part, assembled

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from isa.columns import Integers, elements, ordered, starts_of
+from isa.files.stream import Pairs
 from isa.program import CoreProgram
 from isa.spec import Instruction
-from isa.stream import Pairs
 from simulator.timing.timeline import CoreTimeline, Spans
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from isa.columns import Integers, starts_of
 from isa.columns.walks import walk
-from isa.stream import Pairs
+from isa.files.stream import Pairs
 from simulator.races.expand import Expansion
 from simulator.races.prepare import Kinds, Prepared
 

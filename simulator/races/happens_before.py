@@ -29,8 +29,8 @@ import numpy as np
 
 from isa.collection import collection_paused
 from isa.enums import Engine
+from isa.files.stream import Pairs
 from isa.program import Program
-from isa.stream import Pairs
 from simulator.races.accesses import Accesses
 from simulator.races.clocks import Clocks, Steps
 from simulator.races.expand import expand

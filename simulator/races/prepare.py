@@ -14,11 +14,11 @@ import numpy as np
 from isa.access import AccessPattern
 from isa.columns import Integers, counted, ordered, starts_of
 from isa.enums import SEQUENCERS, Engine
+from isa.files.stream import Pairs, StreamColumns, at_offset, in_columns, moving
 from isa.machine import control
 from isa.program import Program, SourceLocation
 from isa.sequencer import REGISTER_ROWS
 from isa.spec import Instruction, MachineInstruction, Meeting
-from isa.stream import Pairs, StreamColumns, at_offset, in_columns, moving
 from simulator.races.regions import Layout
 
 STEERING = frozenset(

@@ -13,8 +13,8 @@ from isa.access import AccessPattern
 from isa.columns import Integers
 from isa.dtypes import DTYPES
 from isa.enums import Memory
+from isa.files.stream import moving
 from isa.spec import Instruction
-from isa.stream import moving
 from simulator.timing.templates import Template
 
 READ, COLUMN, WRITTEN, KINDS_OF_BOXES = range(4)
@@ -26,7 +26,7 @@ _MEMORIES = {memory: number for number, memory in enumerate(Memory)}
 
 class Box(NamedTuple):
     """A memory, partitions from and to, bytes of a partition from and to, and which number of an
-    instruction (`isa.stream.StreamColumns`) is added to the bytes; -1 for none."""
+    instruction (`isa.files.stream.StreamColumns`) is added to the bytes; -1 for none."""
 
     memory: int
     first: int

@@ -15,8 +15,8 @@ import numpy as np
 
 from isa.columns import Integers, ordered
 from isa.enums import Engine
+from isa.files.stream import Pairs, StreamColumns, in_columns
 from isa.program import Program
-from isa.stream import Pairs, StreamColumns, in_columns
 from isa.target import Target
 from simulator.timing import events as e
 from simulator.timing.assumptions import Assumptions

@@ -1,8 +1,8 @@
 """What the event model looks up once: instructions that differ in nothing but addresses and
 semaphores.
 
-Of a compiled program, such templates come with its streams (`isa.stream`). What a template costs,
-and which transfer it starts, holds for every instruction of it.
+Of a compiled program, such templates come with its streams (`isa.files.stream`). What a template
+costs, and which transfer it starts, holds for every instruction of it.
 """
 
 from __future__ import annotations

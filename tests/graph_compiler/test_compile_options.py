@@ -12,7 +12,7 @@ from graph_compiler.lower.assemble import assemble
 from graph_compiler.lower.limits import plans
 from isa.errors import NeuronError
 from isa.target import resolve
-from nki.ir.printer import print_kernel
+from nki.ir.text.printer import print_kernel
 from simulator.timing import simulate
 
 DOT = """HloModule product

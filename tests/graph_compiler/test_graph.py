@@ -12,9 +12,9 @@ import pytest
 
 import graph_compiler
 from graph_compiler import Computation, Instruction, Module, Shape, load, parse_text, verify
+from graph_compiler.frontends.sniff import sniff
 from graph_compiler.hlo import PRIMITIVE_TYPES, Record, primitive_name
 from graph_compiler.hlo.order import callees_first
-from graph_compiler.hlo.sniff import sniff
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
 

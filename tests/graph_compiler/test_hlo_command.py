@@ -17,7 +17,7 @@ from conformance_models import MODELS
 
 from graph_compiler import load, parse_text, to_proto
 from graph_compiler.cli import hlo_command
-from graph_compiler.hlo.sniff import sniff
+from graph_compiler.frontends.sniff import sniff
 from nki.cli import main
 from nki.extensions import extensions
 

@@ -31,8 +31,8 @@ from graph_compiler.execute import memory_plan as layout
 from graph_compiler.execute import prepare
 from graph_compiler.execute.executable import planned
 from graph_compiler.frontends import stablehlo
+from graph_compiler.frontends.sniff import sniff
 from graph_compiler.hlo.proto_messages import message_class
-from graph_compiler.hlo.sniff import sniff
 from isa.errors import NeuronError
 
 BOTH = pytest.mark.parametrize("run", [evaluate, execute])

@@ -11,11 +11,11 @@ from isa.access import AccessPattern
 from isa.columns import joined
 from isa.enums import Engine, Memory
 from isa.files.encoding import encode
+from isa.files.stream import Stream, in_columns
 from isa.machine import MACHINE_INSTRUCTIONS
 from isa.machine.control import Nop
 from isa.machine.elementwise import Memset
 from isa.spec import Instruction
-from isa.stream import Stream, in_columns
 
 ROWS = [row for row in MACHINE_INSTRUCTIONS.values() if Engine.vector in row.engines]
 

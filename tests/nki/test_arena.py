@@ -15,9 +15,9 @@ import nki.language as nl
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
 from nki.ir import Kernel, Loop
+from nki.ir.checks.verify import verify
 from nki.ir.nodes import operations, storages
 from nki.ir.text import parse_kernel, print_kernel
-from nki.ir.verify import verify
 from nki.modes import reference
 from nki.passes.place.arena import ShareArenas, local_bytes
 from nki.pipeline import compile_kernel

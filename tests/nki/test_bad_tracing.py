@@ -444,7 +444,7 @@ def test_own_frames_on_demand(monkeypatch):
     with pytest.raises(nki.NeuronError) as caught:
         tall(zeros(256, 64))
     files = [frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)]
-    assert files[-1].endswith("nki/ir/allocation.py")
+    assert files[-1].endswith("nki/ir/builder/allocation.py")
 
 
 def test_exceptions_of_the_kernel_itself_pass_unchanged():

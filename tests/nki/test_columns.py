@@ -9,7 +9,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 from isa.files.encoding import encode
-from isa.stream import in_columns
+from isa.files.stream import in_columns
 
 
 @nki.jit

@@ -18,9 +18,9 @@ from isa.enums import Engine
 from isa.files.container import read, write
 from isa.files.text import assemble, disassemble
 from isa.program import Program
+from nki.ir.checks.verify import verify
 from nki.ir.compare import same
 from nki.ir.text import parse_kernel, print_kernel
-from nki.ir.verify import verify
 from nki.pipeline import PASSES
 from simulator.execute import run
 from simulator.races.happens_before import check, superfluous_waits

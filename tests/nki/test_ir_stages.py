@@ -12,10 +12,10 @@ import nki
 import nki.language as nl
 from isa.binding import bind
 from isa.enums import SEQUENCERS
+from nki.ir.checks.verify import verify
 from nki.ir.compare import difference
 from nki.ir.nodes import Kernel
 from nki.ir.text import parse_kernel, print_kernel
-from nki.ir.verify import verify
 from nki.modes import reference
 from nki.pipeline import compile_kernel, optimise, stage_text
 from simulator.execute import run

@@ -11,8 +11,8 @@ import pytest
 from isa.affine import Symbol, polynomial
 from isa.errors import NeuronError
 from nki.ir import Kernel, Op, Register, Tensor, While
+from nki.ir.checks.verify import verify
 from nki.ir.text import parse_kernel
-from nki.ir.verify import verify
 
 TEXT = """
 kernel scale target=trn2

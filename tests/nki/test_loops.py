@@ -12,10 +12,10 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 from isa.affine import bounds, ceil_division, evaluate
+from nki.ir.builder.loops import whole_trips
+from nki.ir.checks.verify import verify
 from nki.ir.locations import resolve as line_of
-from nki.ir.loops import whole_trips
 from nki.ir.nodes import Loop, While
-from nki.ir.verify import verify
 from nki.kernel import compile_traced
 from nki.passes.order.rotate import RotateBuffers
 

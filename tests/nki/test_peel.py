@@ -8,8 +8,8 @@ import pytest
 import nki
 import nki.isa as nisa
 import nki.language as nl
+from nki.ir.checks.verify import verify
 from nki.ir.nodes import Loop, operations
-from nki.ir.verify import verify
 from nki.kernel import order_traced
 from nki.passes.order.peel import PeelAccumulation
 

@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from nki.ir.checks.verify import verify
 from nki.ir.text import parse_kernel
-from nki.ir.verify import verify
 from nki.modes import reference
 from nki.pipeline import compile_kernel
 from simulator.execute import run

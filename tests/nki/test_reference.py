@@ -15,9 +15,9 @@ from isa.errors import NeuronError
 from isa.machine.control import StorageBegin
 from isa.spec import Instruction
 from isa.target import TARGETS
+from nki.ir.checks.verify import verify
 from nki.ir.nodes import Kernel
 from nki.ir.text import parse_kernel
-from nki.ir.verify import verify
 from nki.modes import reference
 from nki.modes.in_order import in_order
 from simulator.execute import LoadedProgram

@@ -12,12 +12,12 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.enums import Memory
 from isa.errors import NeuronError
-from nki.ir.builder import Builder
-from nki.ir.inline import inline
+from nki.ir.builder.inline import inline
+from nki.ir.builder.kernel_builder import Builder
+from nki.ir.builder.repeat import repeat
+from nki.ir.checks.verify import verify
 from nki.ir.nodes import Loop
-from nki.ir.repeat import repeat
 from nki.ir.text import parse_kernel, print_kernel
-from nki.ir.verify import verify
 from nki.kernel import compile_traced, order_traced
 
 SIZE = 32

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isa.enums import Memory
 from isa.target import TARGETS
-from nki.ir.builder import Builder
+from nki.ir.builder.kernel_builder import Builder
 from nki.ir.nodes import Kernel, operations
 from nki.passes.place.unread import DropUnread
 

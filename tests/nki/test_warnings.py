@@ -11,7 +11,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 from isa.errors.warned import NeuronWarning
-from nki.ir.own_source import _dense, overlap
+from nki.ir.checks.own_source import _dense, overlap
 
 MODES = ["device", "reference", "eager"]
 WIDE = np.arange(128 * 256, dtype=np.float32).reshape(128, 256)

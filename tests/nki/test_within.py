@@ -14,9 +14,9 @@ from isa.files.container import read, write
 from isa.files.text import assemble, disassemble
 from isa.program import Program
 from nki.ir import Kernel
+from nki.ir.checks.verify import verify
 from nki.ir.compare import difference
 from nki.ir.text import parse_kernel, print_kernel
-from nki.ir.verify import verify
 from nki.modes import reference
 from nki.pipeline import compile_kernel
 from simulator.execute import run

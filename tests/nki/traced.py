@@ -9,8 +9,8 @@ import nki
 import nki.language as nl
 from isa.errors import NeuronError
 from isa.target import resolve
+from nki.ir.checks.verify import verify
 from nki.ir.nodes import Kernel, Node, Op, walk
-from nki.ir.verify import verify
 from nki.trace.tracer import trace
 
 FLOAT = "float32"

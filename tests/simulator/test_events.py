@@ -10,8 +10,8 @@ from timing_programs import Builder, hbm, matmul_hoisted_loads, matmul_loads_ins
 
 from isa.columns import walks
 from isa.enums import DgeMode, Engine
+from isa.files.stream import Stream, in_columns
 from isa.machine import control, elementwise
-from isa.stream import Stream, in_columns
 from simulator.timing import critical, events, simulate
 from simulator.timing.assumptions import NOTHING
 

@@ -16,7 +16,7 @@ from graph_compiler.execute.views import collapsed
 from graph_compiler.lower.machine import PARTITIONS
 from isa.enums import Engine
 from isa.target import Target
-from nki.ir.builder import Builder
+from nki.ir.builder.kernel_builder import Builder
 
 FREE_RANK = 3
 """Free dimensions of a tile."""

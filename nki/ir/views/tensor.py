@@ -375,7 +375,7 @@ class NkiTensor(ShapeViews, Shown, NoNumber):
         return [whole(p, n, d) if type(p) is range else p for p, (d, n) in zip(full, sizes)]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Elements take the values of a tensor, or on chip a number (`nki.ir.assignment`).
+        """Elements take the values of a tensor, or on chip a number (`nki.ir.builder.assignment`).
 
         >>> import numpy as np, nki, nki.language as nl
         >>> @nki.jit

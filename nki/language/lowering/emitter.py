@@ -27,8 +27,8 @@ from isa.operations.vector import (
 )
 from isa.rules.form import shown
 from isa.spec import Operation
+from nki.ir.builder.emission import emit
 from nki.ir.context import Location, current
-from nki.ir.emission import emit
 from nki.ir.views.layout import product
 from nki.ir.views.tensor import NkiTensor
 from nki.language.allocation import allocate

@@ -12,7 +12,7 @@ from isa.affine import Affine
 from isa.columns import Integers, distinct, joined
 from isa.dtypes import DTYPES
 from isa.enums import Memory
-from isa.stream import Operands
+from isa.files.stream import Operands
 from nki.ir.nodes import Access, Register, Tensor
 from nki.ir.rewrite import form_registers
 from nki.passes.analysis.body import Accesses

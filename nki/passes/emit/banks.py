@@ -8,9 +8,9 @@ import numpy as np
 
 from isa.access import AccessPattern, byte_hull
 from isa.errors import NeuronError
+from isa.files.stream import at_offset, in_columns, moving
 from isa.memory import psum_bank
 from isa.spec import Instruction
-from isa.stream import at_offset, in_columns, moving
 from isa.target import Target
 from nki.ir.locations import resolve
 from nki.passes.emit.location_table import LocationTable

@@ -25,10 +25,10 @@ from isa.columns import (
     starts_of,
 )
 from isa.enums import SEQUENCERS, Condition, Engine
+from isa.files.stream import Moved, Pairs, Stream, StreamColumns, Templates, moving
 from isa.machine.control import Branch, DrainQueue, Halt, LoopBegin, LoopEnd, Nop
 from isa.program import RegisterReference
 from isa.spec import Instruction
-from isa.stream import Moved, Pairs, Stream, StreamColumns, Templates, moving
 from nki.ir.nodes import Access, Loop, Register
 from nki.passes.analysis.body import Body, Layer
 from nki.passes.analysis.steps import ENGINES

@@ -19,10 +19,10 @@ from isa.dtypes import DTYPES
 from isa.errors import NeuronError
 from isa.operations.control import StorageBegin
 from isa.program import Guard
+from nki.ir.checks.verify import is_negative, reach
 from nki.ir.locations import resolve
 from nki.ir.nodes import Access, Kernel, LimitedAccess, Node, Op, Tensor, bytes_of, storages
 from nki.ir.replace import AccessReplacer, seen_through
-from nki.ir.verify import is_negative, reach
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,10 @@ from isa.columns import Distinct, Flags, Integers, by_first_use, numbered_lists
 from isa.columns import places as grouped
 from isa.enums import Condition, RegisterOperation
 from isa.errors import NeuronError
+from isa.files.stream import Pairs
 from isa.machine import control
 from isa.program import RegisterReference
 from isa.spec import Instruction
-from isa.stream import Pairs
 from simulator import native
 from simulator.by_identity import ByIdentity
 from simulator.checks.marks import States

@@ -1,7 +1,8 @@
 """What the page of a profile draws, in columns of 32-bit integers behind one another.
 
 Times are in ticks of which the run has 2^30, so that none is rounded by more than a billionth of
-the run. An instruction is its template and its semaphores (`isa.stream`), of which there are few.
+the run. An instruction is its template and its semaphores (`isa.files.stream`), of which there are
+few.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from isa.access import AccessPattern
 from isa.cost import elements
 from isa.dtypes import DTYPES
 from isa.enums import Memory
+from isa.files.stream import Pairs, StreamColumns, in_columns
 from isa.machine.control import StorageBegin
 from isa.program import Program, StorageRecord
 from isa.spec import Instruction
-from isa.stream import Pairs, StreamColumns, in_columns
 from isa.target import resolve
 from simulator.profile.perfetto import describe_track, track_order
 from simulator.timing.timeline import CoreTimeline, Lane, Timeline

@@ -13,9 +13,9 @@ from typing import Any
 from isa.affine import identical
 from isa.enums import Memory
 from isa.errors import NeuronError
-from nki.ir.builder import Builder
+from nki.ir.builder.inline import builders_of, inline, inline_on
+from nki.ir.builder.kernel_builder import Builder
 from nki.ir.context import Location
-from nki.ir.inline import builders_of, inline, inline_on
 from nki.ir.nodes import Kernel, bytes_of
 from nki.ir.views.layout import dense_strides
 from nki.ir.views.tensor import NkiTensor, strided
@@ -27,7 +27,7 @@ def repeat(
     kernel: Kernel, times: Sequence[Bindings], into: Builder, location: Location = None
 ) -> list[list[NkiTensor]]:
     """Put a kernel where `into` builds, once for each of `times`, in that order; gives the results
-    of each time. `times` are bindings as `nki.ir.inline` takes them.
+    of each time. `times` are bindings as `nki.ir.builder.inline` takes them.
 
     Times in a row that are equally far apart are iterations of one loop on the device: each name is
     bound to views of one tensor, or of equal tensors within one (`Builder.parameter`), whose

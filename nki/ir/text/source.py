@@ -36,7 +36,7 @@ from isa.operations.control import StorageBegin
 from isa.target import resolve
 from nki.ir import locations
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, walk
-from nki.ir.printer import is_default, registers_of
+from nki.ir.text.printer import is_default, registers_of
 from nki.ir.views.layout import dense_strides
 
 _SUM = '''

@@ -16,8 +16,8 @@ from isa.affine import Predicate, affine, identical
 from isa.errors import NeuronError
 from isa.fields import Kind
 from nki.ir.accumulate import Accumulation
+from nki.ir.builder.loops import carried
 from nki.ir.locations import resolve
-from nki.ir.loops import carried
 from nki.ir.nodes import Access, Node, Op, Register, Tensor
 
 

@@ -23,10 +23,10 @@ from isa.errors import NeuronError
 from isa.fields import Field, Kind, Operand
 from isa.rules import Call, Violation, check_call
 from isa.spec import Operation
+from nki.ir.builder.registers import VirtualRegister
 from nki.ir.context import Context, Location
 from nki.ir.locations import resolve
 from nki.ir.nodes import Register
-from nki.ir.registers import VirtualRegister
 from nki.ir.views.tensor import NkiTensor
 
 

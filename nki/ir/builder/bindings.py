@@ -13,8 +13,8 @@ from typing import Any
 from isa.affine import Affine, exact_quotient, identical, prove_nonnegative
 from isa.affine.linear import affine
 from isa.errors import NeuronError
+from nki.ir.builder.results import alike
 from nki.ir.nodes import Access, Tensor
-from nki.ir.results import alike
 from nki.ir.views.layout import dense_strides, merge
 from nki.ir.views.pattern import DtypeScale
 from nki.ir.views.tensor import NkiTensor

@@ -17,7 +17,7 @@ from isa.spec import OPERATIONS
 from isa.target import TARGETS
 from nki.ir import locations
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, bytes_of
-from nki.ir.printer import access_text
+from nki.ir.text.printer import access_text
 
 ROLES = ("input", "output", "inout", "local", "constant")
 

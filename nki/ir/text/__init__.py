@@ -42,7 +42,7 @@ core 0:
   dma_copy dst=%t2[128, 512 : 512, 1 @ 0] src=%t0[128, 512 : 512, 1 @ 0] engine=sync
 """
 
-from nki.ir.parser import parse_kernel
-from nki.ir.printer import print_kernel, print_nodes
+from nki.ir.text.parser import parse_kernel
+from nki.ir.text.printer import print_kernel, print_nodes
 
 __all__ = ["parse_kernel", "print_kernel", "print_nodes"]

@@ -1,12 +1,12 @@
 """Building the body of one core: operations, tensors, registers and loops become nodes.
 
-`CoreBuilder` is the part that everybody has in common who makes tile IR: `nki.ir.builder`, which
-is called with explicit locations, and the tracer, which runs an author's Python. Eager mode has its
+`CoreBuilder` is the part that everybody has in common who makes tile IR: `kernel_builder`, which is
+called with explicit locations, and the tracer, which runs an author's Python. Eager mode has its
 tensors and registers from here too, and executes operations instead of keeping them.
 
 A builder's body is built once. Tensors stand in `nki.ir.views`, so operands are made by indexing.
 Locations and names come from the caller of a builder, and from Python's frames for a tracer. All
-hand a row and values to `nki.ir.emission`.
+hand a row and values to `nki.ir.builder.emission`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,9 @@ from isa.affine import affine, ceil_division, prove
 from isa.enums import Memory
 from isa.operations.control import RegisterMove, StorageBegin
 from isa.spec import Operation
-from nki.ir.assignment import assign
-from nki.ir.context import Context, Location, NkiInstruction, of_another_run
-from nki.ir.declarations import Declarations
-from nki.ir.hazards import Hazards
-from nki.ir.locations import name_for_caller, tensor_name, variable_name
-from nki.ir.loops import (
+from nki.ir.builder.assignment import assign
+from nki.ir.builder.declarations import Declarations
+from nki.ir.builder.loops import (
     Body,
     RolledLoop,
     Scopes,
@@ -32,11 +29,14 @@ from nki.ir.loops import (
     trip_count,
     whole_trips,
 )
+from nki.ir.builder.registers import VirtualRegister
+from nki.ir.builder.results import constant_written
+from nki.ir.checks.hazards import Hazards
+from nki.ir.checks.unset_registers import refuse_never_written
+from nki.ir.context import Context, Location, NkiInstruction, of_another_run
+from nki.ir.locations import name_for_caller, tensor_name, variable_name
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, While, operations
 from nki.ir.open_loops import never_written
-from nki.ir.registers import VirtualRegister
-from nki.ir.results import constant_written
-from nki.ir.unset_registers import refuse_never_written
 from nki.ir.views.layout import dense_strides
 from nki.ir.views.shape_views import set_view
 from nki.ir.views.tensor import NkiTensor

@@ -2,9 +2,8 @@
 
 `function_of` generates a Python function of a row. A call whose signature (target; memory, dtype,
 shape and start of every operand; attributes) was seen before takes a few lookups; any other is
-checked by `nki.ir.legalise`. `emit` calls the function on behalf of somebody at a location, which
-is what builders and `nki.language` do; the functions of `nki.isa` find context and location by
-themselves.
+checked by `legalise`. `emit` calls the function on behalf of somebody at a location, as builders
+and `nki.language` do; the functions of `nki.isa` find context and location by themselves.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from isa.enums import Memory
 from isa.fields import REGISTER, REQUIRED, Kind, Operand
 from isa.spec import Operation
 from isa.target import TARGETS
+from nki.ir.builder.legalise import BY_CLASS, BY_VALUE, MISSING, SEQUENCES, check, passes_through
 from nki.ir.context import Context, Location
-from nki.ir.legalise import BY_CLASS, BY_VALUE, MISSING, SEQUENCES, check, passes_through
 from nki.ir.nodes import Access
 from nki.ir.views.tensor import NkiTensor
 

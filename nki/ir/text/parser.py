@@ -16,8 +16,8 @@ from isa.fields import ENUM_KINDS, REQUIRED, Attribute, Field, Kind
 from isa.operations import OPERATIONS
 from isa.program import Guard, SourceLocation
 from isa.target import TARGETS
-from nki.ir.cursor import BASE64, INTEGER, NAME, NUMBER, WORD, Line
 from nki.ir.nodes import Access, Kernel, LimitedAccess, Loop, Node, Op, Register, Tensor, While
+from nki.ir.text.cursor import BASE64, INTEGER, NAME, NUMBER, WORD, Line
 
 _ROLES = ("input", "output", "inout", "local", "constant")
 

@@ -8,8 +8,8 @@ from isa.errors import NeuronError
 from isa.operations.dma import DmaCopy
 from isa.operations.vector import Memset, TensorCopy
 from isa.rules.form import is_number
+from nki.ir.builder.emission import emit
 from nki.ir.context import Context, Location
-from nki.ir.emission import emit
 from nki.ir.views.tensor import NkiTensor
 
 

@@ -19,8 +19,8 @@ from isa.enums import Memory
 from isa.fields import Kind
 from isa.operations.control import StorageBegin
 from isa.spec import Operation
+from nki.ir.checks.own_source import View, meets_elsewhere, overlap, view_of
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, While
-from nki.ir.own_source import View, meets_elsewhere, overlap, view_of
 
 if TYPE_CHECKING:
     from nki.ir.context import WarnedOnce

@@ -10,9 +10,9 @@ from isa.affine import symbols_of as symbols_of_form
 from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.target import Target
-from nki.ir.guards import Guards
+from nki.ir.builder.guards import Guards
+from nki.ir.builder.results import Results
 from nki.ir.nodes import Kernel, Node, Tensor
-from nki.ir.results import Results
 from nki.ir.views.tensor import NkiTensor
 
 

@@ -2,7 +2,7 @@
 
 A copy has tensors, registers and names of its own; its tensors are called `kernel/x`, so that an
 overflow says whose they are. Parameters are bound to views: a distance in the parameter becomes one
-index per dimension, and these a distance in the view (`nki.ir.bindings`).
+index per dimension, and these a distance in the view (`nki.ir.builder.bindings`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.operations.control import StorageBegin
-from nki.ir.bindings import Binding
-from nki.ir.builder import Builder
+from nki.ir.builder.bindings import Binding
+from nki.ir.builder.declarations import symbols_in
+from nki.ir.builder.kernel_builder import Builder
+from nki.ir.builder.loops import registers_written
 from nki.ir.context import Location
-from nki.ir.declarations import symbols_in
-from nki.ir.loops import registers_written
 from nki.ir.nodes import Access, Kernel, Node, Op, Register, Tensor
 from nki.ir.rewrite import Cloner, same_form
 from nki.ir.views.layout import dense_strides

@@ -1,7 +1,7 @@
 """Tile IR made without a function of an author: rows, tensors, loops and conditions by call.
 
 A `Builder` checks what it is given by the rules that kernels are checked by, and raises the same
-errors, at the location that it was given. `nki.ir.inline` puts finished kernels into one.
+errors, at the location that it was given. `nki.ir.builder.inline` puts finished kernels into one.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from isa.operations.control import RegisterLoad, RegisterMove
 from isa.spec import OPERATIONS, Operation
 from isa.target import Target, resolve
 from nki.ir import locations
-from nki.ir.allocation import allocate, constant_data, sizes_of
+from nki.ir.builder.allocation import allocate, constant_data, sizes_of
+from nki.ir.builder.core_builder import CoreBuilder
+from nki.ir.builder.declarations import Declarations
+from nki.ir.builder.edges import check_edges
+from nki.ir.builder.emission import emit
+from nki.ir.builder.groups import Block, Matmul
+from nki.ir.builder.loops import RolledLoop, check_step, loop_bound, trip_count
+from nki.ir.builder.registers import VirtualRegister
+from nki.ir.builder.results import Results, result_of, returned
 from nki.ir.context import CURRENT, Location, NkiInstruction
-from nki.ir.core_builder import CoreBuilder
-from nki.ir.declarations import Declarations
-from nki.ir.edges import check_edges
-from nki.ir.emission import emit
-from nki.ir.groups import Block, Matmul
-from nki.ir.loops import RolledLoop, check_step, loop_bound, trip_count
 from nki.ir.nodes import Kernel, Node, Register, Tensor, While, bytes_of
-from nki.ir.registers import VirtualRegister
-from nki.ir.results import Results, result_of, returned
 from nki.ir.views.layout import dense_strides
 from nki.ir.views.tensor import NkiTensor, strided
 from nki.precision import stored
@@ -125,7 +125,7 @@ class Builder(CoreBuilder):
     ) -> NkiTensor:
         """The kernel's next parameter, in HBM: shared where there are several cores. It may lie
         `within` a tensor in HBM, from byte `offset` of that on: equal parameters of many layers in
-        one tensor are what a loop over the layers can go through (`nki.ir.repeat`). Raises
+        one tensor are what a loop over the layers can go through (`nki.ir.builder.repeat`). Raises
         wrong-memory for a tensor on chip, out-of-bounds for bytes that it does not have."""
         with self.at(location):
             sizes, dtype = sizes_of(shape), stored(normalise(dtype))
