@@ -96,9 +96,6 @@ class AluOperator:
     document: str = _OPERATORS
     assumed: str = ""
 
-    def __hash__(self) -> int:
-        return hash(self.name)  # that of all fields walks the expression
-
     def __repr__(self) -> str:
         return f"<operator {self.name}>"
 
@@ -131,9 +128,6 @@ class Activation:
         """The set whose table must be loaded; None for copy, which every table has: NB036, NB039
         alternate it with sqrt and exp, and have no time for 1.3 us of a load each."""
         return None if self.name == "copy" else self.table_set
-
-    def __hash__(self) -> int:
-        return hash(self.name)  # that of all fields walks the expression
 
     def __repr__(self) -> str:
         return f"<activation {self.name}>"

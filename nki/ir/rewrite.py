@@ -34,7 +34,7 @@ class Numbers(Protocol):
         """Another register like one."""
 
 
-_PLAIN = frozenset(
+PLAIN = frozenset(
     {type(None), bool, int, float, str, Activation, AluOperator, *ENUM_KINDS.values()}
 )
 """Types of values that copies have like their originals; so are those that copies know nothing of,
@@ -88,7 +88,7 @@ class Cloner:
             known = self.accesses
             values = [
                 value
-                if value.__class__ in _PLAIN
+                if value.__class__ in PLAIN
                 else self._value(value)
                 if (access := known.get(id(value))) is None
                 else access
@@ -219,8 +219,8 @@ class Numbering:
 
     def for_trials(self) -> Numbering:
         """One that goes on from here, for copies that are thrown away."""
-        numbering = Numbering([], self._bodies)
-        numbering._tensor, numbering._register = self._tensor, self._register
+        numbering = Numbering([], [])
+        numbering._tensor, numbering._register = self._tensor, self._next_register()
         return numbering
 
     def tensor(self, tensor: Tensor, suffix: str, memory: Memory | None = None) -> Tensor:
@@ -257,14 +257,17 @@ class Numbering:
         ]
 
     def register(self, register: Register | None = None, name: str = "") -> Register:
-        if self._register < 0:
-            used = (r.number for body in self._bodies for r in registers(body))
-            self._register = 1 + max(used, default=-1)
-        number = self._register
+        number = self._next_register()
         self._register += 1
         if register is None:
             return Register(number, name)
         return Register(number, register.name, register.location, register.lower, register.upper)
+
+    def _next_register(self) -> int:
+        if self._register < 0:
+            used = (r.number for body in self._bodies for r in registers(body))
+            self._register = 1 + max(used, default=-1)
+        return self._register
 
 
 def registers(nodes: list[Node]) -> Iterable[Register]:
@@ -278,7 +281,8 @@ def registers(nodes: list[Node]) -> Iterable[Register]:
             yield node.register
         else:
             for value in node.values:
-                yield from form_registers(value)
+                if value.__class__ not in PLAIN:
+                    yield from form_registers(value)
 
 
 def form_registers(value: Any) -> tuple[Register, ...]:

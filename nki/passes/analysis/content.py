@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 from isa.affine import Affine, Polynomial, Predicate, identical, structure
 from isa.affine.polynomial import form_key
 from isa.dtypes import DTYPES
-from isa.enums import Engine
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, bytes_of
+from nki.ir.rewrite import PLAIN
 
-_EQUAL_BY_VALUE = {type(None), int, bool, str, Engine}
+_EQUAL_BY_VALUE = PLAIN - {float}
 """Types of values that are alike where they are equal; others have to print alike."""
 
 KEPT = 256
@@ -113,7 +113,7 @@ class Content:
             return kind, value.op, self._value(value.form)
         if isinstance(value, (tuple, list)):
             return kind, *map(self._value, value)
-        return kind, repr(value)
+        return kind, (kind is float and value) or repr(value)  # zeros are told by their sign
 
     def _register(self, register: Register) -> tuple[Any, ...]:
         """A register that is used for what it holds."""

@@ -277,7 +277,7 @@ class _Live:
         numbers: dict[Tensor, int] = {}
         of = []
         for op in operations:
-            found = dict.fromkeys(t for t in storages(op.values) if t in self.lives)
+            found = dict.fromkeys(filter(self.lives.__contains__, storages(op.values)))
             of.append([numbers.setdefault(tensor, len(numbers)) for tensor in found])
         rows = []
         for tensor in numbers:

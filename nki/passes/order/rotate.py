@@ -235,8 +235,9 @@ def _is_register(variable: Register, nodes: list[Node]) -> bool:
     """Whether a loop's variable is more than a part of offsets in a body."""
     for node in walk(nodes):
         if isinstance(node, Op):
-            if any(value is variable or isinstance(value, Affine) for value in node.values):
-                return True
+            for value in node.values:
+                if value is variable or value.__class__ is Affine:
+                    return True
         elif isinstance(node, Loop):
             if any(variable in form_registers(bound) for bound in (node.lower, node.upper)):
                 return True

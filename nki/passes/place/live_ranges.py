@@ -5,7 +5,7 @@ from __future__ import annotations
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.operations.control import StorageBegin
-from nki.ir.nodes import Access, Node, Op, Tensor, storages
+from nki.ir.nodes import Access, Node, Op, Tensor
 from nki.ir.rewrite import with_body
 
 
@@ -38,7 +38,6 @@ class LiveRanges:
     def __init__(self) -> None:
         self._position = 0
         self._lives: dict[Tensor, Life] = {}
-        self._begins: dict[Tensor, Op] = {}
 
     @property
     def count(self) -> int:
@@ -57,55 +56,45 @@ class LiveRanges:
         gets all tensors that they use."""
         begun: dict[Tensor, Op] = {}
         result: list[Node] = []
+        lives = self._lives
         for node in nodes:
-            if isinstance(node, Op):
-                if node.row is StorageBegin and node.values[0].storage.memory.on_chip:
-                    begun[node.values[0].storage] = node
-                    continue
-                self._position += 1
-                used = _tensors(node)
-                if inside is not None:
-                    inside.update(dict.fromkeys(used))
-                self._use(used, begun, self._position, self._position, result)
-                result.append(node)
-            else:
+            if not isinstance(node, Op):
                 first = self._position + 1
                 within: dict[Tensor, None] = {}
                 body = self.scan(node.body, within)
                 if inside is not None:
                     inside |= within
-                used = [tensor for tensor in within if tensor in begun]
-                self._use(used, begun, first, self._position, result)
+                for tensor in filter(begun.__contains__, within):
+                    self._begin(tensor, first, begun, result).last = self._position
                 result.append(with_body(node, body))
+                continue
+            if node.row is StorageBegin and node.values[0].storage.memory.on_chip:
+                begun[node.values[0].storage] = node
+                continue
+            self._position += 1
+            values = node.values
+            for index, _ in node.row.accesses:
+                view = values[index]
+                while isinstance(view, Access):
+                    tensor = view.storage
+                    view = view.vector_offset
+                    if not tensor.pitch:
+                        continue
+                    if inside is not None:
+                        inside[tensor] = None
+                    life = lives.get(tensor)
+                    if life is not None:
+                        life.last = self._position
+                    elif tensor in begun:
+                        self._begin(tensor, self._position, begun, result)
+            result.append(node)
         return result
 
-    def _use(
-        self,
-        used: list[Tensor],
-        begun: dict[Tensor, Op],
-        first: int,
-        last: int,
-        result: list[Node],
-    ) -> None:
-        for tensor in used:
-            life = self._lives.get(tensor)
-            if life is not None:
-                life.last = last
-                continue
-            begin = begun.get(tensor)
-            if begin is not None:
-                self._lives[tensor] = Life(tensor, first, last)
-                result.append(begin)
-
-
-def _tensors(op: Op) -> list[Tensor]:
-    found = []
-    for index, _ in op.row.accesses:
-        value = op.values[index]
-        if isinstance(value, Access):
-            storage = value.storage
-            if storage.pitch:
-                found.append(storage)
-            if value.vector_offset is not None:
-                found += [tensor for tensor in storages([value.vector_offset]) if tensor.pitch]
-    return found
+    def _begin(
+        self, tensor: Tensor, first: int, begun: dict[Tensor, Op], result: list[Node]
+    ) -> Life:
+        """The live range of a tensor that begins among these nodes."""
+        if tensor not in self._lives:
+            self._lives[tensor] = Life(tensor, first, first)
+            result.append(begun[tensor])
+        return self._lives[tensor]
