@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from isa.enums import Memory
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS
-from nki.ir.nodes import Kernel, Loop, Node, Op, Tensor, operations, storages
+from nki.ir.nodes import Kernel, Loop, Node, Op, Register, Tensor, operations, storages
 from nki.ir.rewrite import with_body
 from nki.passes.order.modelled import modelled_ns
+from nki.passes.order.precedence import mentioned_registers, written_registers
 from nki.passes.place.pressure import size_of
 
 SHARES = (0.125, 0.25, 0.5)
 """Parts of SBUF that are tried."""
+
+FEW = 4
+"""Trips below which a first one that takes longer is not made up for."""
 
 TRIPS = 8
 """Trips whose time is looked at."""
@@ -45,6 +51,11 @@ class LoadAhead:
         storage_begin dst=%weights
         loop %r1 = 0 to 12 step 1:
           dma_copy dst=%weights src=%all[... @ 1024*%r1]
+
+    A load of what the trip before has stored holds up those behind it in its queue. So those that
+    get a place, and wait for nothing that the loop stores, come ahead of it. They do so where all
+    tensors have places of their own, too: as many as the smallest of the `SHARES` holds, which is
+    little to wait for in the first trip, and saves a wait in all others.
     """
 
     name = "ahead"
@@ -78,39 +89,50 @@ def _begun_before(kernel: Kernel, loop: Loop) -> list[Node]:
     if type(loop.lower) is not int or type(loop.upper) is not int:
         return [loop]
     trips = min(len(range(loop.lower, loop.upper, loop.step)), TRIPS)
-    capacity = TARGETS[kernel.target].sbuf_bytes_per_partition.value
-    if trips < 2 or sum(map(size_of, _on_chip(loop.body))) <= capacity:
-        return [loop]  # what is loaded takes no place of what is used later
-    if sum(1 for _ in operations(loop.body)) > LONGEST:
+    if trips < 2 or sum(1 for _ in operations(loop.body)) > LONGEST:
         return [loop]
+    capacity = TARGETS[kernel.target].sbuf_bytes_per_partition.value
+    loads = _loads(loop.body)
+    if sum(map(size_of, _on_chip(loop.body))) <= capacity:
+        # What is loaded takes no place of what is used later.
+        taken = _first(loads.held_up.values(), SHARES[0] * capacity)
+        return [loop] if trips < FEW or not taken else [_led_by(loop, loads, taken)]
     sample = Loop(loop.variable, 0, trips * loop.step, loop.step, loop.body, False, loop.location)
     best = modelled_ns(kernel, [sample])
     if best is None:
         return [loop]
-    loads = _loads(loop.body)
     chosen: set[Tensor] = set()
     for share in SHARES:
-        taken = _first(loads, share * capacity)
+        taken = _first(loads.tensors, share * capacity)
         if len(taken) == len(chosen):
             continue
-        spent = modelled_ns(kernel, _outside(sample, taken))
+        spent = modelled_ns(kernel, _outside(sample, loads, taken))
         if spent is not None and spent < PAYS * best:
             chosen, best = taken, spent
-    return _outside(loop, chosen) if chosen else [loop]
+    return _outside(loop, loads, chosen) if chosen else [loop]
 
 
-def _loads(body: list[Node]) -> list[Tensor]:
+class _Loads(NamedTuple):
     """The tensors in SBUF that a body begins and fills as a whole from HBM, by memory that it does
-    not write, in this order."""
-    written = {
-        tensor
-        for op in operations(body)
-        for index in op.row.writes
-        for tensor in storages([op.values[index]])
-    }
+    not write, in this order; and of their loads those that others hold up, which wait for what the
+    body writes there."""
+
+    tensors: list[Tensor]
+    held_up: dict[Node, Tensor]
+
+
+def _loads(body: list[Node]) -> _Loads:
+    written: set[Tensor] = set()
+    registers: set[Register] = set()
+    for op in operations(body):
+        registers |= written_registers(op)
+        written.update(storages(op.values[index] for index in op.row.writes))
     begun: set[Tensor] = set()
     found: dict[Tensor, None] = {}
+    held_up: dict[Node, Tensor] = {}
+    waiting, meeting = False, False
     for node in body:
+        meeting = meeting or any(op.row.minimum_cores > 1 for op in operations([node]))
         if not isinstance(node, Op):
             begun -= {tensor for op in operations(node.body) for tensor in storages(op.values)}
             continue
@@ -124,10 +146,14 @@ def _loads(body: list[Node]) -> list[Tensor]:
         stored = sources and not any(t.memory.on_chip or t in written for t in sources)
         if stored and len(first) == 1 and first[0].address is None:
             found.setdefault(first[0])
-    return list(found)
+            free = not meeting and not node.after and not mentioned_registers(node) & registers
+            if waiting and free:
+                held_up[node] = first[0]
+        waiting = waiting or any(not t.memory.on_chip and t in written for t in sources)
+    return _Loads(list(found), held_up)
 
 
-def _first(loads: list[Tensor], room: float) -> set[Tensor]:
+def _first(loads: Iterable[Tensor], room: float) -> set[Tensor]:
     """The first tensors that fit in so many bytes of a partition."""
     found: set[Tensor] = set()
     for tensor in loads:
@@ -149,15 +175,30 @@ def _on_chip(nodes: list[Node]) -> set[Tensor]:
     }
 
 
-def _outside(loop: Loop, tensors: set[Tensor]) -> list[Node]:
-    """A loop behind the beginnings of some of its tensors."""
-    begins = [
+def _outside(loop: Loop, loads: _Loads, tensors: set[Tensor]) -> list[Node]:
+    """A loop behind the beginnings of some of its tensors, whose loads lead it where others would
+    hold them up."""
+    loop = _led_by(loop, loads, tensors)
+    begins = _begins(loop, tensors)
+    gone = set(begins)
+    return [*begins, with_body(loop, [node for node in loop.body if node not in gone])]
+
+
+def _led_by(loop: Loop, loads: _Loads, tensors: set[Tensor]) -> Loop:
+    """A loop that begins with the loads of some tensors that others would hold up."""
+    mine = {node: tensor for node, tensor in loads.held_up.items() if tensor in tensors}
+    first = [*_begins(loop, set(mine.values())), *mine]
+    gone = set(first)
+    body = [*first, *[node for node in loop.body if node not in gone]]
+    return Loop(loop.variable, loop.lower, loop.upper, loop.step, body, loop.unroll, loop.location)
+
+
+def _begins(loop: Loop, tensors: set[Tensor]) -> list[Node]:
+    """The beginnings of some tensors in a loop."""
+    return [
         node
         for node in loop.body
         if isinstance(node, Op)
         and node.row is StorageBegin
         and not tensors.isdisjoint(storages(node.values))
     ]
-    gone = set(begins)
-    body = [node for node in loop.body if node not in gone]
-    return [*begins, with_body(loop, body)]
