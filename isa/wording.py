@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
+from isa.alu import ACTIVATIONS, ALU
 from isa.enums import SEQUENCERS, Engine, Memory
-from isa.fields import ENUM_KINDS, REQUIRED, Attribute, Field, Operand
+from isa.fields import ENUM_KINDS, REQUIRED, Attribute, Field, Kind, Operand
+from isa.spec import Row
 
 GENERATIONS = {2: "gen2 (trn1)", 3: "gen3 (trn2)", 4: "gen4 (trn3)"}
 
@@ -69,6 +71,25 @@ def where(field: Field) -> str:
     return ", ".join(getattr(choice, "name", str(choice)) for choice in choices)
 
 
+def functions(row: type[Row], name: str) -> tuple[str, ...]:
+    """The operators or activation functions that a field takes, as its row's rules have it; empty
+    for a field of another kind.
+
+    >>> from isa.operations import OPERATIONS
+    >>> functions(OPERATIONS["range_select"], "reduce_op")
+    ('maximum',)
+    """
+    kind = getattr(row.fields.get(name), "kind", None)
+    if kind is Kind.activation:
+        return tuple(ACTIVATIONS)
+    if kind is not Kind.alu:
+        return ()
+    left = set(ALU.values())
+    for rule in getattr(row, "rules", ()):
+        left &= rule.operators.get(name, left)
+    return tuple(op.name for op in ALU.values() if op in left)
+
+
 def default_text(field: Field) -> str:
     """Whether a field is required, or its default in code font."""
     if field.default is REQUIRED:
@@ -89,6 +110,7 @@ __all__ = [
     "document_name",
     "engines",
     "field_kind",
+    "functions",
     "generations",
     "value_text",
     "where",

@@ -66,7 +66,6 @@ from isa.rules.movement import (
 from isa.rules.mx import QUANTIZE_SHAPE, scales_of
 from isa.rules.operands import (
     ACTIVATION_BIAS,
-    ACTIVATION_REDUCE_OPERATOR,
     COPIED_NUMBER,
     GPSIMD_NO_PSUM,
     MEMSET_VALUE,
@@ -74,23 +73,26 @@ from isa.rules.operands import (
     REDUCE_RESULT,
     SCALAR_COPY_GENERATION,
     TENSOR_SCALAR_ENGINE,
-    arithmetic_operator,
-    binary_operator,
     bitvec_dtypes,
     column_operand,
-    comparison_operator,
-    elementwise_operator,
     float32_columns,
     not_both_psum,
     one_element,
-    operand_given,
-    operators_of_one_type,
     pattern_covers,
-    reduction_operator,
     register_element,
     same_dtype,
     same_elements,
     same_shape,
+)
+from isa.rules.operators import (
+    ACTIVATION_REDUCE_OPERATOR,
+    arithmetic_operator,
+    binary_operator,
+    comparison_operator,
+    elementwise_operator,
+    operand_given,
+    operators_of_one_type,
+    reduction_operator,
 )
 from isa.rules.random import (
     DROPOUT_PROBABILITY,

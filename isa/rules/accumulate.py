@@ -23,7 +23,8 @@ def operator_among(name: str, names: tuple[str, ...], document: str) -> Rule:
             operand=name,
         )
 
-    return Rule("operator_among", document, check, f"{name} is {listed(names, 'or')}.")
+    text = f"{name} is {listed(names, 'or')}."
+    return Rule("operator_among", document, check, text, {name: accepted})
 
 
 def loaded_value(name: str, page: str, ignored: bool = False, unset: float | None = None) -> Rule:

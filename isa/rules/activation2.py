@@ -53,6 +53,7 @@ ACTIVATE2_OPERATORS = Rule(
     _operators,
     "(op0, op1) is one of " + ", ".join(f"({', '.join(pair)})" for pair in PAIRS) + "; reverse0 "
     "and reverse1 go with operators other than bypass.",
+    {f"op{i}": frozenset(ALU[pair[i]] for pair in PAIRS) for i in (0, 1)},
 )
 
 

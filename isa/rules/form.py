@@ -7,8 +7,8 @@ their verdict can be remembered for all calls of the same signature.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from isa.affine import bounds
@@ -16,6 +16,7 @@ from isa.enums import Memory
 from isa.errors import NeuronError
 
 if TYPE_CHECKING:
+    from isa.alu import AluOperator
     from isa.target import Target
 
 ISA = "nki/api/nki.isa.rst#nki.isa."
@@ -72,12 +73,14 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A named constraint. `document` is the page and section that states it, `text` the constraint
-    in a sentence, in terms of the row's fields."""
+    in a sentence, in terms of the row's fields. `operators` has the ALU operators that the rule
+    leaves to fields, by name of the field."""
 
     name: str
     document: str
     check: Callable[[Call], Violation | None]
     text: str
+    operators: Mapping[str, frozenset[AluOperator]] = field(default_factory=dict)
 
 
 def is_tensor(value: Any) -> bool:

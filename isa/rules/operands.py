@@ -17,7 +17,6 @@ from isa.rules.form import (
     elements,
     free_elements,
     in_psum,
-    is_number,
     is_tensor,
     listed,
     partitions,
@@ -26,10 +25,10 @@ from isa.rules.form import (
     shape_text,
 )
 from isa.rules.generic import generation_violation
+from isa.rules.operators import engine_violation
 
 _LEAST, _MOST = REGISTER
 _REGISTER_BITS = 32
-_ALU_TABLE = "nki/api/nki.api.shared.rst#supported-math-operators-for-nki-isa"
 _ENGINES = "nki/guides/architecture/trainium_inferentia2_arch.rst#neuroncore-v2-compute-engines"
 
 
@@ -191,142 +190,6 @@ def not_both_psum(left: str, right: str) -> Rule:
     return Rule("not_both_psum", ISA + "tensor_tensor", check, text)
 
 
-def _operator(
-    name: str, property_name: str, wanted: bool | int, expected: str, document: str
-) -> Rule:
-    def check(call: Call) -> Violation | None:
-        op = call.field(name)
-        if op is None or getattr(op, property_name) == wanted:
-            return None
-        accepted = ", ".join(o.name for o in ALU.values() if getattr(o, property_name) == wanted)
-        return Violation(
-            "operator-not-allowed",
-            f"{name} is {op.name}, expected {expected}",
-            why=f"{name} must be {expected}: {accepted}.",
-            operand=name,
-        )
-
-    return Rule(f"{property_name}_operator", document, check, f"{name} is {expected}.")
-
-
-def arithmetic_operator(name: str) -> Rule:
-    """The operator computes in fp32; no bit-vector operator."""
-    expected = "an arithmetic operator"
-    return _operator(name, "arithmetic", True, expected, ISA + "scalar_tensor_tensor")
-
-
-def comparison_operator(name: str) -> Rule:
-    """The operator is a comparison."""
-    return _operator(name, "comparison", True, "a comparison", ISA + "affine_select")
-
-
-def reduction_operator(name: str) -> Rule:
-    """The operator can reduce; `negate` needs an arithmetic one."""
-    base = _operator(name, "reduces", True, "an operator that reduces", _ALU_TABLE)
-
-    def check(call: Call) -> Violation | None:
-        violation = base.check(call)
-        if violation is None and call.field("negate") and not call.field(name).arithmetic:
-            return Violation(
-                "operator-not-allowed",
-                f"negate=True with {name}={call.field(name).name}",
-                why="Only results of arithmetic operators can be negated.",
-                operand="negate",
-            )
-        return violation
-
-    text = f"{name} is an operator that reduces; negate needs an arithmetic one."
-    return Rule("reduction_operator", ISA + "tensor_reduce", check, text)
-
-
-def binary_operator(name: str) -> Rule:
-    """The operator takes two inputs, and the engine that was asked for runs it."""
-    base = _operator(name, "arity", 2, "an operator of two inputs", _ALU_TABLE)
-
-    def check(call: Call) -> Violation | None:
-        violation = base.check(call)
-        if violation is not None:
-            return violation
-        op, engine = call.field(name), call.field("engine", Engine.unknown)
-        if engine is Engine.unknown or engine in op.engines:
-            return None
-        return _engine_violation(op, engine, op.engines)
-
-    text = f"{name} takes two inputs and runs on the engine that is asked for."
-    return Rule("binary_operator", ISA + "tensor_tensor", check, text)
-
-
-def elementwise_operator(*names: str) -> Rule:
-    """The operators mean something of two elements; that of a mean divides at the end."""
-
-    def check(call: Call) -> Violation | None:
-        for name in names:
-            op = call.field(name)
-            if op is not None and op.finish is not None:
-                return Violation(
-                    "operator-not-allowed",
-                    f"{name} is {op.name}, which is a reduction only",
-                    why=f"{op.name} divides once, after the last element.",
-                    hint="nisa.tensor_partition_reduce takes it; else add, and multiply by the "
-                    "inverse of the count.",
-                    operand=name,
-                )
-        return None
-
-    text = f"{listed(names)} are operators of elements, not a mean."
-    return Rule("elementwise_operator", _ALU_TABLE, check, text)
-
-
-def operators_of_one_type(first: str, second: str) -> Rule:
-    """Both operators are arithmetic, or both are bit-vector operators."""
-
-    def check(call: Call) -> Violation | None:
-        one, two = call.field(first), call.field(second)
-        if one is None or two is None or one.arithmetic == two.arithmetic:
-            return None
-        kinds = {True: "arithmetic", False: "bit-vector"}
-        return Violation(
-            "operator-not-allowed",
-            f"{first}={one.name} is {kinds[one.arithmetic]}, {second}={two.name} is "
-            f"{kinds[two.arithmetic]}",
-            why="The two operators of one instruction are both arithmetic or both bit-vector.",
-            hint="Use two instructions.",
-            operand=second,
-        )
-
-    text = f"{first} and {second} are both arithmetic or both bit-vector operators."
-    return Rule("operators_of_one_type", ISA + "tensor_scalar", check, text)
-
-
-def operand_given(op: str, operand: str) -> Rule:
-    """A binary operator has its operand, a unary or absent one has none (or the number 0)."""
-
-    def check(call: Call) -> Violation | None:
-        operator, value = call.field(op), call.field(operand)
-        if operator is not None and operator.arity == 2:
-            if value is None:
-                return Violation(
-                    "missing-argument",
-                    f"{op}={operator.name} needs {operand}",
-                    why="An operator of two inputs takes its second one from the operand.",
-                    operand=operand,
-                )
-            return None
-        if value is None or (operator is not None and is_number(value) and value == 0):
-            return None
-        reason = f"{op} is None" if operator is None else f"{op}={operator.name} is unary"
-        return Violation(
-            "value-not-allowed",
-            f"{operand} is given, but {reason}",
-            why=f"{operand} is the second input of {op}.",
-            hint=f"Leave {operand} out, or choose a binary operator for {op}.",
-            operand=operand,
-        )
-
-    text = f"{operand} is given if {op} takes two inputs, and left out (or 0) otherwise."
-    return Rule("operand_given", ISA + "tensor_scalar", check, text)
-
-
 def bitvec_dtypes(op: str, *names: str) -> Rule:
     """With a bit-vector operator, the tensors are integers."""
 
@@ -422,15 +285,6 @@ def pattern_covers(pattern: str, dst: str) -> Rule:
     return Rule("pattern_covers", ISA + "iota", check, text)
 
 
-def _engine_violation(op: Any, engine: Engine, engines: Any) -> Violation:
-    allowed = " or ".join(e.name for e in Engine if e in engines)
-    return Violation(
-        "engine-not-allowed",
-        f"operator {op.name} does not run on the {engine.name} engine, only on {allowed}",
-        operand="engine",
-    )
-
-
 def _gpsimd_no_psum(call: Call) -> Violation | None:
     engine = call.field("engine")
     operators = [op for name in ("op", "op0", "op1") if (op := call.field(name)) is not None]
@@ -468,7 +322,7 @@ def _tensor_scalar_engine(call: Call) -> Violation | None:
         return None
     for op in pair:
         if op is not None and engine not in op.tensor_scalar_engines:
-            return _engine_violation(op, engine, op.tensor_scalar_engines)
+            return engine_violation(op, engine, op.tensor_scalar_engines)
     if engine is Engine.gpsimd and all(
         op is None or Engine.vector in op.tensor_scalar_engines for op in pair
     ):
@@ -620,27 +474,6 @@ REDUCE_RESULT = Rule(
     ISA + "activation",
     _reduce_result,
     "reduce_res has shape [P, 1]; reduce_cmd is not load_reduce.",
-)
-
-
-def _activation_reduce_operator(call: Call) -> Violation | None:
-    op = call.reduce_op
-    if op is None or op is ALU["add"]:
-        return None
-    return Violation(
-        "operator-not-allowed",
-        f"reduce_op is {op.name}, expected add",
-        why="The scalar engine's accumulate registers add.",
-        hint="Write the activation's result and reduce it with nisa.tensor_reduce.",
-        operand="reduce_op",
-    )
-
-
-ACTIVATION_REDUCE_OPERATOR = Rule(
-    "activation_reduce_operator",
-    ISA + "activation",
-    _activation_reduce_operator,
-    "reduce_op is add.",
 )
 
 

@@ -50,16 +50,19 @@ def activate2(
 
     Parameters:
         dst: tensor in sbuf or psum, written
-        op: activation function
+        op: activation function, one of copy, square, sigmoid, relu, prelu, gelu, gelu_dx,
+            gelu_apprx_tanh, gelu_apprx_sigmoid, gelu_apprx_sigmoid_dx, silu, silu_dx, tanh,
+            softplus, mish, erf, erf_dx, exp, log, sin, arctan, sqrt, rsqrt, reciprocal, sign,
+            abs
         data: tensor in sbuf or psum, read
         imm0: number, or column [P, 1] in sbuf or psum, read; may be None
         imm1: number, or column [P, 1] in sbuf or psum, read; may be None
-        op0: ALU operator
-        op1: ALU operator
+        op0: ALU operator, one of add, subtract, multiply, bypass
+        op1: ALU operator, one of add, subtract, bypass
         relu_param: number, or column [P, 1] in sbuf or psum, read
         reverse0: True or False
         reverse1: True or False
-        reduce_op: ALU operator; may be None
+        reduce_op: ALU operator, one of add, maximum, minimum, abs_max, abs_min; may be None
         reduce_res: column [P, 1] in sbuf or psum, written; may be None
         reduce_cmd: one of idle, reset, reduce, reset_reduce
 
@@ -135,11 +138,14 @@ def activation(
 
     Parameters:
         dst: tensor in sbuf or psum, written
-        op: activation function
+        op: activation function, one of copy, square, sigmoid, relu, prelu, gelu, gelu_dx,
+            gelu_apprx_tanh, gelu_apprx_sigmoid, gelu_apprx_sigmoid_dx, silu, silu_dx, tanh,
+            softplus, mish, erf, erf_dx, exp, log, sin, arctan, sqrt, rsqrt, reciprocal, sign,
+            abs
         data: tensor in sbuf or psum, read
         bias: number, or column [P, 1] in sbuf or psum, read; may be None
         scale: number, or column [P, 1] in sbuf or psum, read
-        reduce_op: ALU operator; may be None
+        reduce_op: ALU operator, one of add; may be None
         reduce_res: column [P, 1] in sbuf or psum, written; may be None
         reduce_cmd: one of idle, reset, reduce, reset_reduce, load_reduce
 
@@ -211,9 +217,12 @@ def activation_reduce(
 
     Parameters:
         dst: tensor in sbuf or psum, written
-        op: activation function
+        op: activation function, one of copy, square, sigmoid, relu, prelu, gelu, gelu_dx,
+            gelu_apprx_tanh, gelu_apprx_sigmoid, gelu_apprx_sigmoid_dx, silu, silu_dx, tanh,
+            softplus, mish, erf, erf_dx, exp, log, sin, arctan, sqrt, rsqrt, reciprocal, sign,
+            abs
         data: tensor in sbuf or psum, read
-        reduce_op: ALU operator
+        reduce_op: ALU operator, one of add
         reduce_res: column [P, 1] in sbuf or psum, written; may be None
         bias: number, or column [P, 1] in sbuf or psum, read; may be None
         scale: number, or column [P, 1] in sbuf or psum, read
@@ -286,7 +295,7 @@ def affine_select(
         channel_multiplier: integer, -2147483648 to 2147483647
         on_true_tile: tensor in sbuf, read
         on_false_value: number (fp32)
-        cmp_op: ALU operator
+        cmp_op: ALU operator, one of equal, not_equal, greater_equal, greater, less_equal, less
         offset: integer or register, -2147483648 to 2147483647
 
     Rules:
@@ -479,7 +488,7 @@ def dma_compute(
         dst: tensor in sbuf or private_hbm or shared_hbm, written, row indices allowed
         srcs: list of 1 to 16, each a tensor in sbuf or private_hbm or shared_hbm, read, row
             indices allowed
-        reduce_op: ALU operator
+        reduce_op: ALU operator, one of add
         scales: list of numbers; may be None
         unique_indices: True or False
         oob_mode: one of error, skip
@@ -1682,13 +1691,13 @@ def range_select(
         dst: tensor in sbuf or psum, written
         on_true_tile: tensor in sbuf or psum, read, one of bfloat16, float16, float32,
             float8_e4m3, float8_e4m3fn, float8_e5m2, float8_e8m0fnu, tfloat32
-        comp_op0: ALU operator
-        comp_op1: ALU operator
+        comp_op0: ALU operator, one of equal, greater_equal, greater, less_equal, less
+        comp_op1: ALU operator, one of equal, greater_equal, greater, less_equal, less
         bound0: column [P, 1] in sbuf or psum, read, one of float32
         bound1: column [P, 1] in sbuf or psum, read, one of float32
         reduce_cmd: one of idle, reset, reduce, reset_reduce
         reduce_res: column [P, 1] in sbuf or psum, written; may be None
-        reduce_op: ALU operator
+        reduce_op: ALU operator, one of maximum
         range_start: integer
         on_false_value: number
 
@@ -1951,9 +1960,13 @@ def scalar_tensor_tensor(
     Parameters:
         dst: tensor in sbuf or psum, written
         data: tensor in sbuf or psum, read
-        op0: ALU operator
+        op0: ALU operator, one of add, subtract, multiply, maximum, minimum, equal, not_equal,
+            greater_equal, greater, less_equal, less, logical_and, logical_or, logical_xor,
+            power, abs_max, abs_min, abs, square, relu, rsqrt, reciprocal, bypass
         operand0: number, or column [P, 1] in sbuf or psum, read
-        op1: ALU operator
+        op1: ALU operator, one of add, subtract, multiply, maximum, minimum, equal, not_equal,
+            greater_equal, greater, less_equal, less, logical_and, logical_or, logical_xor,
+            power, abs_max, abs_min
         operand1: tensor in sbuf or psum, read
         reverse0: True or False
         reverse1: True or False
@@ -2029,7 +2042,7 @@ def select_reduce(
         reduce_res: column [P, 1] in sbuf or psum, written, one of bfloat16, float16, float32,
             float8_e4m3, float8_e4m3fn, float8_e5m2, float8_e8m0fnu, tfloat32; may be None
         reduce_cmd: one of idle, reset_reduce, reduce
-        reduce_op: ALU operator
+        reduce_op: ALU operator, one of maximum
         reverse_pred: True or False
 
     Rules:
@@ -2357,7 +2370,7 @@ def tensor_partition_reduce(
 
     Parameters:
         dst: tensor in sbuf, written
-        op: ALU operator
+        op: ALU operator, one of bitwise_and, bitwise_or, add, maximum, average
         data: tensor in sbuf, read
 
     Rules:
@@ -2404,7 +2417,8 @@ def tensor_reduce(
 
     Parameters:
         dst: tensor in sbuf or psum, written
-        op: ALU operator
+        op: ALU operator, one of bitwise_and, bitwise_or, bitwise_xor, add, subtract, multiply,
+            maximum, minimum, logical_and, logical_or, logical_xor
         data: tensor in sbuf or psum, read
         axis: integers
         negate: True or False
@@ -2467,10 +2481,16 @@ def tensor_scalar(
     Parameters:
         dst: tensor in sbuf or psum, written
         data: tensor in sbuf or psum, read
-        op0: ALU operator
+        op0: ALU operator, one of invert, bitwise_and, bitwise_or, bitwise_xor, left_shift,
+            right_shift, add, subtract, multiply, maximum, minimum, equal, not_equal,
+            greater_equal, greater, less_equal, less, logical_and, logical_or, logical_xor,
+            power, abs_max, abs_min, abs, square, relu, rsqrt, reciprocal, bypass
         operand0: number, or column [P, 1] in sbuf or psum, read; may be None
         reverse0: True or False
-        op1: ALU operator; may be None
+        op1: ALU operator, one of invert, bitwise_and, bitwise_or, bitwise_xor, left_shift,
+            right_shift, add, subtract, multiply, maximum, minimum, equal, not_equal,
+            greater_equal, greater, less_equal, less, logical_and, logical_or, logical_xor,
+            power, abs_max, abs_min, abs, square, relu, rsqrt, reciprocal, bypass; may be None
         operand1: number, or column [P, 1] in sbuf or psum, read; may be None
         reverse1: True or False
         engine: one of unknown, vector, scalar, gpsimd
@@ -2561,8 +2581,10 @@ def tensor_scalar_cumulative(
             float8_e4m3fn, float8_e5m2, int16, int8, uint16, uint8
         src: tensor in sbuf or psum, read, one of bfloat16, float16, float32, float8_e4m3,
             float8_e4m3fn, float8_e5m2, int16, int8, uint16, uint8
-        op0: ALU operator
-        op1: ALU operator
+        op0: ALU operator, one of add, subtract, multiply, maximum, minimum, equal, not_equal,
+            greater_equal, greater, less_equal, less, logical_and, logical_or, logical_xor,
+            power, abs_max, abs_min, abs, square, relu, rsqrt, reciprocal, bypass
+        op1: ALU operator, one of add, subtract, multiply, maximum, minimum
         imm0: number, or column [P, 1] in sbuf or psum, read
         imm1: number, or column [P, 1] in sbuf or psum, read; may be None
         reduce_cmd: one of reset_reduce, reduce, load_reduce
@@ -2634,9 +2656,11 @@ def tensor_scalar_reduce(
     Parameters:
         dst: tensor in sbuf or psum, written
         data: tensor in sbuf or psum, read
-        op0: ALU operator
+        op0: ALU operator, one of add, subtract, multiply, maximum, minimum, equal, not_equal,
+            greater_equal, greater, less_equal, less, logical_and, logical_or, logical_xor,
+            power, abs_max, abs_min, abs, square, relu, rsqrt, reciprocal, bypass
         operand0: number, or column [P, 1] in sbuf or psum, read; may be None
-        reduce_op: ALU operator
+        reduce_op: ALU operator, one of add, multiply, maximum, minimum
         reduce_res: column [P, 1] in sbuf or psum, written; may be None
         reverse0: True or False
         reduce_cmd: one of reset_reduce, reduce, load_reduce
@@ -2725,7 +2749,9 @@ def tensor_tensor(
         dst: tensor in sbuf or psum, written
         data1: tensor in sbuf or psum, read
         data2: tensor in sbuf or psum, read
-        op: ALU operator
+        op: ALU operator, one of bitwise_and, bitwise_or, bitwise_xor, left_shift, right_shift,
+            add, subtract, multiply, maximum, minimum, equal, not_equal, greater_equal, greater,
+            less_equal, less, logical_and, logical_or, logical_xor, power, abs_max, abs_min
         engine: one of unknown, vector, gpsimd
 
     Rules:
@@ -2801,8 +2827,12 @@ def tensor_tensor_scan(
         data0: tensor in sbuf or psum, read
         data1: tensor in sbuf or psum, read
         initial: number, or column [P, 1] in sbuf or psum, read
-        op0: ALU operator
-        op1: ALU operator
+        op0: ALU operator, one of add, subtract, multiply, maximum, minimum, equal, not_equal,
+            greater_equal, greater, less_equal, less, logical_and, logical_or, logical_xor,
+            power, abs_max, abs_min
+        op1: ALU operator, one of add, subtract, multiply, maximum, minimum, equal, not_equal,
+            greater_equal, greater, less_equal, less, logical_and, logical_or, logical_xor,
+            power, abs_max, abs_min
         reverse0: True or False
         reverse1: True or False
 

@@ -15,7 +15,7 @@ from isa.enums import Memory
 from isa.expansions import expansions
 from isa.fields import ENUM_KINDS, Attribute, Field, Operand, Role
 from isa.spec import MachineInstruction, Operation
-from isa.wording import engines, field_kind, generations, where
+from isa.wording import engines, field_kind, functions, generations, where
 from nki.isa.annotations import annotation, required
 
 _WIDTH = 92
@@ -83,6 +83,9 @@ def _wrapped(line: str) -> str:
 
 def _parameter(row: type[Operation], name: str, field: Field) -> str:
     text = _operand(field) if isinstance(field, Operand) else _attribute(field)
+    accepted = functions(row, name)
+    if accepted:
+        text += f", one of {', '.join(accepted)}"
     if name in row.lists:
         text = f"list of 1 to {len(row.lists[name])}, each a {text}"
     elif field.optional or field.default is None:

@@ -62,35 +62,98 @@ def _as_activation(name: str, value: Any) -> Any:
 
 
 def _no_operator(name: str, value: Any, kind: str, what: str) -> NeuronError:
-    """Names the function of nki.language that a string or a function of NumPy is meant to be."""
-    meant = value if isinstance(value, str) else getattr(value, "__name__", "")
+    """Names the operator of nki.language that a string, a function of NumPy or of whole tiles is
+    meant to be, or what computes it."""
+    given = value if isinstance(value, str) else getattr(value, "__name__", "")
+    meant = _MEANT.get(given, given)
     known = getattr(language, meant, None) if meant in language.__all__ else None
+    is_ours = given in language.__all__ and value is getattr(language, given)
+    shown = f"nl.{given}" if is_ours else repr(value)
     why = hint = ""
-    if isinstance(known, Operator):
+    if meant in _COMPOSED:
+        hint = _COMPOSED[meant]
+    elif isinstance(known, Operator):
         found = getattr(known, kind) is not None
         why, hint = ("", f"Write nl.{meant}.") if found else _other_use(known)
-    given = repr(value)
-    if known is not None and value is known:
-        given = f"nl.{meant}"
-        hint = hint or f"Call {given} itself: it is no part of an instruction."
+    elif is_ours:
+        hint = f"Call {shown} itself: it is no part of an instruction."
+    if is_ours and not isinstance(value, Operator):
+        why = why or f"{shown} is a function of whole tiles; an instruction takes an operator."
     return NeuronError(
         "operator-not-allowed",
-        what=f"{name} is {given}, which is no {what}",
+        what=f"{name} is {shown}, which is no {what}",
         why=why,
         hint=hint,
     )
+
+
+_MEANT = {
+    "sum": "add",
+    "prod": "multiply",
+    "all": "logical_and",
+    "any": "logical_or",
+    "max": "maximum",
+    "amax": "maximum",
+    "fmax": "maximum",
+    "min": "minimum",
+    "amin": "minimum",
+    "fmin": "minimum",
+    "sub": "subtract",
+    "mul": "multiply",
+    "div": "divide",
+    "truediv": "divide",
+    "true_divide": "divide",
+    "remainder": "mod",
+    "pow": "power",
+    "float_power": "power",
+    "neg": "negative",
+    "absolute": "abs",
+    "fabs": "abs",
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+    "and_": "bitwise_and",
+    "or_": "bitwise_or",
+    "xor": "bitwise_xor",
+    "inv": "invert",
+    "bitwise_not": "invert",
+    "bitwise_invert": "invert",
+    "lshift": "left_shift",
+    "bitwise_left_shift": "left_shift",
+    "rshift": "right_shift",
+    "bitwise_right_shift": "right_shift",
+    "atan": "arctan",
+}
+"""Names of reductions, of NumPy and of Python's `operator`, and the operator of `nki.language`."""
+
+_COMPOSED = {
+    "divide": (
+        "Multiply by the reciprocal: nisa.reciprocal(dst=r, data=column), then op0=nl.multiply and "
+        "operand0=r of nisa.tensor_scalar, or scale=r of nisa.activation. nl.divide(x, y) makes "
+        "a tile like that."
+    ),
+    "mean": "Sum with nl.add and multiply by 1 / n, or take the mean of nisa.bn_stats and bn_aggr.",
+    "var": "Take nisa.bn_stats and nisa.bn_aggr, which make mean and variance in one pass.",
+    "negative": "Multiply by -1.0 (nl.multiply), or pass negate=True to nisa.tensor_reduce.",
+}
+"""What authors expect to be an operator, and the instructions that compute it."""
 
 
 def _other_use(operator: Operator) -> tuple[str, str]:
     """Why an operation does not run an operator, and what does: an operation that takes those of
     the other table, or the function, where the tables of SDK nki/api/nki.api.shared.rst have none.
 
-    Divisions and remainders are such functions (release notes of NKI 0.4.0, Known Issues).
+    Remainders are such functions (release notes of NKI 0.4.0, Known Issues).
     """
     if operator.activation is not None:
         return "", f"nisa.activation takes op={operator!r}."
     if operator.alu is not None:
-        return "", f"nisa.tensor_tensor takes op={operator!r}, nisa.tensor_scalar op0={operator!r}."
+        return "", (
+            f"nisa.tensor_tensor takes op={operator!r}, nisa.tensor_scalar op0={operator!r}."
+        )
     assert operator.function is not None
     arguments = ", ".join(operator.function.parameters)
     return (

@@ -10,10 +10,12 @@ from isa.affine import Affine, Symbol, affine, polynomial
 from isa.alu import ACTIVATIONS, ALU
 from isa.enums import DgeMode, Engine, MatmulPerfMode, Memory, ReduceCommand
 from isa.errors import CATALOGUE
+from isa.fields import Kind
 from isa.operations import OPERATIONS
 from isa.rules import Call, check_call, dge_mode, transpose_engine
 from isa.spec import defaults
 from isa.target import resolve
+from isa.wording import functions
 
 SBUF, PSUM, HBM, SHARED = Memory.sbuf, Memory.psum, Memory.private_hbm, Memory.shared_hbm
 M = polynomial(Symbol("M", 8192, multiple_of=128))
@@ -414,6 +416,21 @@ def test_tensor_scalar_engine_follows_the_operators():
         values = defaults(row) | SCALE | {"op0": ALU[name]}
         resolved = row.resolve(tuple(values[n] for n in row.field_names), resolve("trn2"))
         assert resolved[-1] is engine
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [("tensor_tensor", ADD), ("tensor_reduce", REDUCE), ("affine_select", SELECT)],
+)
+def test_pages_list_exactly_the_operators_that_are_not_refused(name, given):
+    row = OPERATIONS[name]
+    (field,) = [one for _, one, attribute in row.attributes if attribute.kind is Kind.alu]
+    listed = functions(row, field)
+    assert 3 < len(listed) < len(ALU)
+    for op in ALU.values():
+        found = check(name, "trn3", **given | {field: op})
+        refused = found is not None and found.code == "operator-not-allowed"
+        assert refused == (op.name not in listed), op
 
 
 def test_every_rule_names_its_document():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import operator
 import sys
 
 import numpy as np
@@ -164,10 +165,41 @@ def test_the_operator_that_a_name_or_a_function_of_numpy_means():
         assert "activation takes op=nl.tanh" in hint(
             lambda op=op: nisa.tensor_tensor(t(8, 8), t(8, 8), t(8, 8), op)
         )
-    for op in ("divide", np.divide, nl.divide):
-        assert "Call nl.divide(x, y)" in hint(
-            lambda op=op: nisa.tensor_scalar(t(8, 8), t(8, 8), op, 2.0)
+    for op in ("divide", np.divide, nl.divide, operator.truediv):
+        for call in (
+            lambda op=op: nisa.tensor_scalar(t(8, 8), t(8, 8), op, t(8, 1)),
+            lambda op=op: nisa.tensor_tensor(t(8, 8), t(8, 8), t(8, 1), op),
+            lambda op=op: nisa.activation(t(8, 8), op, t(8, 8)),
+        ):
+            assert "Multiply by the reciprocal: nisa.reciprocal" in hint(call)
+    assert "Call nl.fmod(x, y)" in hint(lambda: nisa.tensor_scalar(t(8, 8), t(8, 8), nl.fmod, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("meant", "given"),
+    [
+        ("add", (nl.sum, np.sum, sum, "sum")),
+        ("multiply", (nl.prod, np.prod, operator.mul)),
+        ("maximum", (np.max, np.amax, max, "max")),
+        ("minimum", (np.min, min, np.fmin)),
+        ("logical_and", (nl.all, np.all)),
+        ("subtract", (operator.sub, "sub")),
+        ("power", (np.float_power, pow)),
+    ],
+)
+def test_the_operator_that_a_reduction_means(meant, given):
+    for op in given:
+        error = refused(
+            "operator-not-allowed",
+            lambda op=op: nisa.tensor_reduce(sbuf(8, 1), op, sbuf(8, 8), axis=1),
         )
+        assert error.hint == f"Write nl.{meant}."
+    assert "bn_stats" in (
+        refused(
+            "operator-not-allowed",
+            lambda: nisa.tensor_reduce(sbuf(8, 1), nl.var, sbuf(8, 8), axis=1),
+        ).hint
+    )
 
 
 def test_outside_a_kernel_there_is_nobody_to_run_operations():
