@@ -13,6 +13,8 @@ class Limits:
     take. A weight that stays for all of the rows is loaded once, and leaves less room for the
     loads that come before their use.
 
+    `resident`: bytes of a partition that rows of a group and all right operands in it may take.
+
     `repeated`: the cost of a value up to which several users each compute it for themselves. A
     value that is kept takes room, and is computed once.
 
@@ -27,6 +29,7 @@ class Limits:
     `asked`: what was compared with which limit."""
 
     right: int = 24 << 10
+    resident: int = 80 << 10
     repeated: int = 1
     loaded: int = 1 << 30
     turned: int = 1 << 30
@@ -40,7 +43,7 @@ class Limits:
         >>> Limits().name, Limits(right=8192, repeated=6).name
         ('usual limits', 'right 8192, repeated 6')
         """
-        usual, names = Limits(), ("right", "repeated", "loaded", "turned", "alone")
+        usual, names = Limits(), ("right", "resident", "repeated", "loaded", "turned", "alone")
         found = {name: getattr(self, name) for name in names}
         changed = [f"{n} {v}" for n, v in found.items() if v != getattr(usual, n)]
         return ", ".join(changed) or "usual limits"
@@ -48,6 +51,10 @@ class Limits:
     def allows(self, right: int) -> bool:
         """Whether a product with a right operand of so many bytes may be in a group."""
         return self._within("right", right)
+
+    def keeps(self, size: int) -> bool:
+        """Whether so many bytes of a partition stay for all tiles of rows of a group."""
+        return self._within("resident", size)
 
     def repeats(self, cost: int, dims: Sequence[int]) -> bool:
         """Whether several users each compute a value of such a cost. Rows that are too long to stay
@@ -89,12 +96,13 @@ _LITTLE = 6
 def plans(cores: int = 1) -> tuple[Limits, ...]:
     """The limits to try for so many cores; the first ones are for whoever tries no others. Where
     there are several cores, the first one alone has the plans that it would have without them."""
-    small = 8 << 10
+    small, large, most = 8 << 10, 72 << 10, 128 << 10
     ways = (
         Limits(),
         Limits(repeated=6),
-        Limits(right=72 << 10),
-        Limits(right=72 << 10, loaded=_SPREAD),
+        Limits(right=large, resident=most),
+        Limits(right=large),
+        Limits(right=large, resident=most, loaded=_SPREAD),
         Limits(turned=_TURNED),
         Limits(loaded=_SPREAD),
         Limits(right=small),

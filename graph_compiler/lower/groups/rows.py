@@ -170,7 +170,7 @@ class Rows(RowProducts):
         right = [m.right_bytes() for m in group.members if isinstance(m, RowProduct)]
         if self.total <= PARTITIONS:  # each is used once, one after the other
             return taken + max(right, default=0) <= 2 * RESIDENT
-        return taken + sum(right) <= RESIDENT
+        return self.device.limits.keeps(taken + sum(right))
 
     def _tiling(self, member: RowNest) -> Tiling:
         rows = Axis(min(self.count, PARTITIONS), member.rows.strides)
