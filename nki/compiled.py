@@ -18,6 +18,7 @@ from nki import progress, settings
 from nki.errors import user_frames
 from nki.frameworks.arrays import as_numpy, like, refuse_read_only
 from nki.frameworks.compiled_functions import outside_graphs
+from nki.trace.call import refuse_without_data
 
 if TYPE_CHECKING:
     from nki.ir.nodes import Kernel
@@ -107,16 +108,36 @@ class CompiledKernel:
         """Run and time: (outputs as a call returns them, the profile)."""
         inputs = self._inputs(arrays, named)
         program, result = self._run(inputs, traced=True)
+        update(inputs, result.inputs_after)
+        outputs = like((*arrays, *named.values()), self.packed(result.outputs))
+        return outputs, self._profiled(program, result.trace)
+
+    @user_frames
+    def profile_of(self, shapes: list[tuple[int, ...]]) -> Profile:
+        """The profile of one launch with inputs of these shapes, in parameter order. Nothing runs;
+        raises missing-argument where data decide what a run executes."""
+        try:
+            return self._profiled(self.bind(shapes), None)
+        except NeuronError as error:
+            if error.code != "missing-argument":
+                raise
+            raise NeuronError(
+                error.code,
+                f"the data of {self.program.name}'s inputs decide how long it takes",
+                why=error.why,
+                hint="Pass arrays instead of specifications: the kernel is then run.",
+            ) from None
+
+    def _profiled(self, program: Program, trace: Any) -> Profile:
+        """The profile of a bound program, by the control trace of its run where there is one."""
         from simulator.profile import profile
         from simulator.timing import simulate as time
 
         with run_settings():
-            timeline = time(program, result.trace, keep_spans=False, keep_path=True)
-        update(inputs, result.inputs_after)
-        outputs = like((*arrays, *named.values()), self.packed(result.outputs))
-        found = profile(program, timeline, self.advisor(program, result.trace, timeline))
-        add_pictures(found, program, result.trace)
-        return outputs, found
+            timeline = time(program, trace, keep_spans=False, keep_path=True)
+        found = profile(program, timeline, self.advisor(program, trace, timeline))
+        add_pictures(found, program, trace)
+        return found
 
     def advisor(self, program: Program, trace: Any, timeline: Timeline) -> Advisor:
         """What times changes of a bound program that ran with a control `trace`; those that need
@@ -178,6 +199,7 @@ class CompiledKernel:
             )
         rest = dict(zip(names, arrays)) | named
         given = [rest[name] for name in names]
+        refuse_without_data(zip(given, names))
         self.refuse_lost_writes(given)
         return [as_numpy(value, name) for value, name in zip(given, names)]
 

@@ -27,7 +27,15 @@ from nki.ir.context import CURRENT
 from nki.jax_transforms import called_back, is_traced
 from nki.superseded import hint_at_call
 from nki.torch_exports import exported_call, is_exported
-from nki.trace.call import TensorSpec, arrays_in, bind_arguments, refuse_unknown
+from nki.trace.call import (
+    TensorSpec,
+    arrays_in,
+    bind_arguments,
+    refuse_unknown,
+    refuse_without_data,
+    sizes_of,
+    tensors_in,
+)
 
 if TYPE_CHECKING:
     from nki.ir.nodes import Kernel as TracedKernel
@@ -490,6 +498,7 @@ def _simulate(
         progress.close()  # a debugger may need the terminal
     runner = _RUNNERS[chosen]
     arguments = kernel.bound(args, kwargs)
+    refuse_without_data(tensors_in(arguments))
 
     def run(given: dict[str, Any]) -> Any:
         with explained(kernel.function, lambda: kernel.traced(given)):
@@ -510,8 +519,8 @@ def _simulate(
 def profile(kernel: Any, *, target: str | None = None) -> Callable[..., tuple[Any, Profile]]:
     """A callable that runs the kernel, compiled for `target`, and returns (outputs, metrics).
 
-    The metrics are a `simulator.profile.Profile`: `text()` is a report to read, `to_dict()` the
-    same as data.
+    Where an argument is a `TensorSpec`, nothing runs, and outputs are None. The metrics are a
+    `simulator.profile.Profile`: `text()` is a report to read, `to_dict()` the same as data.
 
     >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
     >>> @nki.jit
@@ -534,8 +543,15 @@ def profile(kernel: Any, *, target: str | None = None) -> Callable[..., tuple[An
 @user_frames
 def _profile(kernel: Kernel, /, *args: Any, **kwargs: Any) -> tuple[Any, Profile]:
     arguments = kernel.bound(args, kwargs)
+    tensors = tensors_in(arguments)
+    arrays = arrays_in(arguments)
     with explained(kernel.function, lambda: kernel.traced(arguments)):
-        outputs, metrics = kernel.compiled(arguments).profile(*arrays_in(arguments))
+        outputs: Any = None
+        if len(arrays) == len(tensors):
+            outputs, metrics = kernel.compiled(arguments).profile(*arrays)
+        else:
+            sizes = [sizes_of(value, name) for value, name in tensors]
+            metrics = kernel.compiled(arguments).profile_of(sizes)
         metrics.launched_with(arguments)
         return outputs, metrics
 

@@ -4,8 +4,8 @@
 
 from collections.abc import Sequence
 from isa.errors import NeuronError as NkiValidationError
-from nki.ir.context import NkiInstruction as NkiInstruction
 from nki.ir.builder.registers import VirtualRegister as VirtualRegister
+from nki.ir.context import NkiInstruction as NkiInstruction
 from nki.ir.views.tensor import NkiTensor
 from nki.isa.annotations import ActivationOp, AluOp, Integer, Number, Pattern
 from nki.isa.enumerations import dge_mode as dge_mode

@@ -232,6 +232,37 @@ def tensors_in(arguments: dict[str, Any]) -> list[tuple[Any, str]]:
     return found
 
 
+def refuse_without_data(tensors: Iterable[tuple[Any, str]]) -> None:
+    """Raise input-mismatch for the first of named tensors that is a specification."""
+    for value, name in tensors:
+        if isinstance(value, TensorSpec):
+            raise NeuronError(
+                "input-mismatch",
+                f"{name} is a TensorSpec, which has no data to compute with",
+                why="What a kernel computes takes arrays; shapes and data types are enough to "
+                "compile and to time it.",
+                hint=f"Pass an array of shape {shape_words(value)}. nki.profile, nki.benchmark "
+                "and nki.compile take specifications.",
+            )
+
+
+def sizes_of(value: Any, name: str) -> tuple[int, ...]:
+    """The shape of an array or a specification; raises input-mismatch where sizes are open."""
+    if all(type(size) is not Polynomial for size in value.shape):
+        return tuple(value.shape)
+    raise NeuronError(
+        "input-mismatch",
+        f"{name} has the shape {shape_words(value)}, whose sizes a launch decides",
+        why="A time is that of one launch.",
+        hint="Give sizes as numbers, or pass an array.",
+    )
+
+
+def shape_words(value: Any) -> str:
+    """A shape as authors write it, symbols by name."""
+    return f"({', '.join(map(str, value.shape))}{',' if len(value.shape) == 1 else ''})"
+
+
 def spec_of(value: Any, name: str) -> TensorSpec:
     """The specification of an array, or the given one."""
     if isinstance(value, TensorSpec):

@@ -34,7 +34,7 @@ from simulator.profile.verdict import (
     path_lines,
     place_at,
 )
-from simulator.profile.work import Floor, floor, lower_bounds
+from simulator.profile.work import Floor, floor, issuing, lower_bounds
 from simulator.timing.flops import PRODUCTS
 from simulator.timing.flops import flops as instruction_flops
 from simulator.timing.timeline import Timeline
@@ -113,7 +113,7 @@ PageWriter = Callable[["str | os.PathLike[str]", "Profile", "Profile | None"], N
 """Writes the page of a profile, beside an earlier one, to a file."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Profile:
     """A profile of one run. `total_ns` as in `Timeline`; `device_ns` adds the kernel's fixed cost.
 
@@ -241,6 +241,10 @@ class Profile:
         """The sections as plain text."""
         return plain_text(self.sections(lines))
 
+    def __repr__(self) -> str:
+        found = f"{self.kernel} on {self.target}: {self.total_us:,.2f} us, {self.bound}"
+        return f"<profile of {found}; text() is the report>"
+
     def _repr_html_(self) -> str:
         few = self.instructions <= _DRAWN
         return (self.picture() if self.picture and few else "") + html(self.sections())
@@ -329,7 +333,7 @@ def profile(program: Program, timeline: Timeline, advisor: Advisor | None = None
     stalls = verdict.waits(program, timeline)
     known = uncertainty(timeline)
     bounds = lower_bounds(timeline, target)
-    least = floor(bounds, total, cores, target)
+    least = floor(bounds, total, cores, target, issuing(timeline))
     bound = causes[0].name if causes else "unknown" if total else "nothing"
     why = verdict.reason(causes, lines, stalls)
     if least is not None and causes and least.name not in (bound, causes[0].engine):

@@ -47,12 +47,33 @@ def bound_name(key: str) -> str:
     return engines.get(key, f"{key.upper()} bandwidth")
 
 
-def floor(bounds: Mapping[str, float], total: float, cores: int, target: Target) -> Floor | None:
+def issuing(timeline: Timeline) -> frozenset[str]:
+    """The engines whose lower bound is what they issue, such as DMA triggers, not what they
+    compute."""
+    return frozenset(
+        engine.name
+        for core in timeline.cores
+        for engine, time in core.engines.items()
+        if time.sequencer > time.busy
+    )
+
+
+def floor(
+    bounds: Mapping[str, float],
+    total: float,
+    cores: int,
+    target: Target,
+    issuers: frozenset[str] = frozenset(),
+) -> Floor | None:
     """The floor that a run of `total` ns is at; None for one that could be faster as it is."""
     key = max(bounds, key=bounds.__getitem__, default="")
     if not key or not bounds[key] or total > NEAR * bounds[key]:
         return None
     name = bound_name(key)
-    less = "fewer bytes to move" if key in ("dma", "hbm") else f"less work for {name}"
+    less = f"less work for {name}"
+    if key in ("dma", "hbm"):
+        less = "fewer bytes to move"
+    elif key in issuers:
+        less = f"fewer and larger transfers, which {name} starts,"
     spare = key != "hbm" and cores < max(target.logical_core_sizes)
     return Floor(name, bounds[key], f"only {less}{' or a second core' if spare else ''} would help")

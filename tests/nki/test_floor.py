@@ -87,4 +87,7 @@ def test_what_helps_at_each_floor() -> None:
         found = floor(bounds, 104.0, cores, target)
         assert found is not None and found.helps == helps
         assert floor(bounds, 120.0, cores, target) is None
+    triggers = floor({"gpsimd": 100.0}, 104.0, 2, trn2, frozenset({"gpsimd"}))
+    assert triggers is not None
+    assert triggers.helps == "only fewer and larger transfers, which GpSimdE starts, would help"
     assert floor({}, 0.0, 1, trn2) is None
