@@ -10,14 +10,12 @@ from nki.advice.changed import (
     Line,
     Renamed,
     at_line,
-    begin,
-    begins,
     is_whole,
     line_of,
     rewritten,
-    tensors_of,
 )
-from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, operations
+from nki.ir.begins import begin, begun_by
+from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, operations, storages
 from nki.ir.rewrite import Numbering
 
 
@@ -50,7 +48,7 @@ def deeper_buffers(kernel: Kernel, line: Line) -> Iterator[Changed]:
             fills = [place for place in uses if _fills(nodes[place], tensor, line)]
             if not fills or fills[0] != next(place for place, count in uses.items() if count):
                 continue
-            inside = not any(begins(nodes[place]) is tensor for place in uses)
+            inside = not any(begun_by(nodes[place]) is tensor for place in uses)
             if len(fills) < 2 and not inside:
                 continue
             _renew(result, list(uses), fills, tensor, numbering)
@@ -78,7 +76,7 @@ def _owners(kernel: Kernel, line: Line) -> list[Tensor]:
 def _filled(op: Op) -> Tensor | None:
     """The tensor on chip that an operation writes as a whole without reading it."""
     names = op.row.field_names
-    if begins(op) is not None:
+    if begun_by(op) is not None:
         return None
     if "accumulate" in names and op.values[names.index("accumulate")] is not False:
         return None
@@ -103,9 +101,9 @@ def _places(nodes: list[Node]) -> dict[Tensor, dict[int, int]]:
     found: dict[Tensor, dict[int, int]] = {}
     for place, node in enumerate(nodes):
         for op in operations([node]):
-            for tensor in tensors_of(op):
+            for tensor in set(storages(op.values)):
                 counts = found.setdefault(tensor, {})
-                counts[place] = counts.get(place, 0) + (begins(op) is None)
+                counts[place] = counts.get(place, 0) + (begun_by(op) is None)
     return found
 
 
@@ -119,7 +117,7 @@ def _renew(
     """Gives the nodes a fresh tensor from each of the places `fills` on."""
     for place in places:
         if place < fills[0]:
-            result[place] = [node for node in result[place] if begins(node) is not tensor]
+            result[place] = [node for node in result[place] if begun_by(node) is not tensor]
     for number, (start, end) in enumerate(pairwise([*fills, len(result)])):
         fresh = numbering.tensor(tensor, f".{number}")
         renamed = Renamed({tensor: fresh})

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from isa.target import TARGETS
+from nki.ir.begins import begun_by, written_by
 from nki.ir.locations import resolve
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Tensor, While, operations, walk
+from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Tensor, While, operations, storages, walk
 from nki.ir.replace import AccessReplacer, seen_through
 from nki.ir.rewrite import Numbering, with_body
 
@@ -103,50 +104,14 @@ def writers(kernel: Kernel) -> dict[Tensor, list[Op]]:
     found: dict[Tensor, list[Op]] = {}
     for body in kernel.bodies:
         for op in operations(body):
-            for position in op.row.writes if begins(op) is None else ():
-                value = op.values[position]
-                if isinstance(value, Access):
-                    found.setdefault(value.storage, []).append(op)
-    return found
-
-
-def begins(node: Node) -> Tensor | None:
-    """The tensor that a node begins."""
-    from isa.operations.control import StorageBegin
-
-    if isinstance(node, Op) and node.row is StorageBegin:
-        tensor: Tensor = node.values[0].storage
-        return tensor
-    return None
-
-
-def begin(tensor: Tensor) -> Op:
-    """The node that begins a tensor on chip."""
-    from isa.operations.control import StorageBegin
-
-    shape = int(tensor.shape[0]), tensor.pitch
-    return Op(StorageBegin, (Access(tensor, tensor.dtype, shape, (tensor.pitch, 1)),))
-
-
-def tensors_of(op: Op) -> set[Tensor]:
-    """The tensors that an operation has views of, rows' indices among them."""
-    found: set[Tensor] = set()
-    for value in op.values:
-        while isinstance(value, Access):
-            found.add(value.storage)
-            value = value.vector_offset
+            for tensor in written_by(op) if begun_by(op) is None else ():
+                found.setdefault(tensor, []).append(op)
     return found
 
 
 def mentions(node: Node, tensor: Tensor) -> bool:
     """Whether anything in a node is a view of a tensor."""
-    for op in operations([node]):
-        for value in op.values:
-            while isinstance(value, Access):
-                if value.storage is tensor:
-                    return True
-                value = value.vector_offset
-    return False
+    return any(tensor in storages(op.values) for op in operations([node]))
 
 
 def with_ops(kernel: Kernel, replaced: Mapping[Op, Op]) -> Kernel:

@@ -15,13 +15,12 @@ from isa.target import TARGETS
 from nki.advice.changed import (
     Changed,
     Line,
-    begin,
-    begins,
     is_whole,
     line_of,
     mentions,
     rewritten,
 )
+from nki.ir.begins import begin, begun_by
 from nki.ir.nodes import Access, Kernel, Node, Op, Tensor
 from nki.ir.rewrite import Numbering
 
@@ -185,11 +184,11 @@ def _is_dead(
     if _same_view(_fields(op).get("dst"), result):
         return True
     for node in nodes[number + 1 :]:
-        if begins(node) is tensor or _fills(node, tensor, result):
+        if begun_by(node) is tensor or _fills(node, tensor, result):
             return True
         if mentions(node, tensor):
             return False
-    if any(begins(node) is tensor for node in nodes):
+    if any(begun_by(node) is tensor for node in nodes):
         return True
     here = set(nodes)
     return not any(

@@ -10,8 +10,6 @@ from nki.advice.changed import (
     Line,
     Renamed,
     Transfer,
-    begin,
-    begins,
     is_whole,
     line_of,
     mentions,
@@ -20,6 +18,7 @@ from nki.advice.changed import (
     transfer,
     writers,
 )
+from nki.ir.begins import begin, begun_by
 from nki.ir.nodes import Kernel, Loop, Node, Op, Tensor, operations
 from nki.ir.replace import seen_through
 from nki.ir.rewrite import Numbering, form_registers
@@ -84,7 +83,7 @@ def _out_of_loops(nodes: list[Node], found: _Loads) -> list[Node]:
             for inner in node.body
             if (load := found.load(inner)) is not None
             and not varying & set(form_registers(load.src))
-            and any(begins(other) is load.dst.storage for other in node.body)
+            and any(begun_by(other) is load.dst.storage for other in node.body)
         ]
         if not moved:
             result.append(node)
@@ -92,7 +91,7 @@ def _out_of_loops(nodes: list[Node], found: _Loads) -> list[Node]:
         changed = True
         tensors = {load.dst.storage for load in moved}
         ops = {load.op for load in moved}
-        body = [n for n in node.body if n not in ops and begins(n) not in tensors]
+        body = [n for n in node.body if n not in ops and begun_by(n) not in tensors]
         for load in moved:
             result += [begin(load.dst.storage), load.op]
         result.append(
@@ -118,7 +117,7 @@ def _once(nodes: list[Node], found: _Loads, before: list[Node]) -> list[Node] | 
             dropped.add(node)
     if not again:
         return None if nodes is before else nodes
-    left = [n for n in nodes if n not in dropped and begins(n) not in again]
+    left = [n for n in nodes if n not in dropped and begun_by(n) not in again]
     return Renamed(again).nodes(left)
 
 
@@ -148,12 +147,12 @@ def early_load(kernel: Kernel, line: Line) -> Iterator[Changed]:
             return None
         tensor = load.dst.storage
         between = nodes[places[0] : mine]
-        taken = [n for n in nodes[:mine] if begins(n) is not tensor and mentions(n, tensor)]
+        taken = [n for n in nodes[:mine] if begun_by(n) is not tensor and mentions(n, tensor)]
         if taken or load.src.storage in written or not _begun(nodes[:mine], tensor):
             return None
         if set(form_registers(load.src)) & registers_written(between):
             return None
-        rest = [n for n in nodes if n is not node and begins(n) is not tensor]
+        rest = [n for n in nodes if n is not node and begun_by(n) is not tensor]
         place = rest.index(nodes[places[0]])
         return [*rest[:place], begin(tensor), node, *rest[place:]]
 
@@ -214,7 +213,7 @@ def _parts(load: Transfer) -> list[Node]:
 
 
 def _begun(nodes: list[Node], tensor: Tensor) -> bool:
-    return any(begins(node) is tensor for node in nodes)
+    return any(begun_by(node) is tensor for node in nodes)
 
 
 def _has_load(node: Node, kernel: Kernel) -> bool:

@@ -13,13 +13,13 @@ from nki.advice.changed import (
     Line,
     Renamed,
     Transfer,
-    begins,
     is_whole,
     line_of,
     mentions,
     rewritten,
     transfer,
 )
+from nki.ir.begins import begun_by
 from nki.ir.nodes import Access, Kernel, Node, Op, Tensor
 from nki.ir.rewrite import Numbering
 
@@ -110,13 +110,13 @@ def _without(nodes: list[Node], index: int, load: Transfer, first: Transfer) -> 
     """The nodes without a load: its tile is the one that has the same, or a copy of that."""
     kept, copied = first.chip.storage, load.chip.storage
     before, after = nodes[:index], nodes[index + 1 :]
-    are_own = all(sum(begins(node) is one for node in nodes) == 1 for one in (kept, copied))
-    are_own &= not any(begins(n) is not copied and mentions(n, copied) for n in before)
+    are_own = all(sum(begun_by(node) is one for node in nodes) == 1 for one in (kept, copied))
+    are_own &= not any(begun_by(n) is not copied and mentions(n, copied) for n in before)
     ops = [node for node in after if mentions(node, kept) or mentions(node, copied)]
     is_read = any(mentions(node, kept) for node in ops)
     is_changed = any(not isinstance(node, Op) or _written(node) & {kept, copied} for node in ops)
     if are_own and not (is_read and is_changed):
-        begun = [node for node in before if begins(node) is not copied]
+        begun = [node for node in before if begun_by(node) is not copied]
         return begun + Renamed({copied: kept}).nodes(after)
     fields = {"dst": load.chip, "src": first.chip, "engine": Engine.vector}
     copy = Op(TensorCopy, tuple(fields[name] for name in TensorCopy.field_names), load.op.location)

@@ -13,8 +13,6 @@ from nki.advice.changed import (
     Renamed,
     Transfer,
     at_line,
-    begin,
-    begins,
     is_whole,
     line_of,
     rewritten,
@@ -22,6 +20,7 @@ from nki.advice.changed import (
     with_ops,
     writers,
 )
+from nki.ir.begins import begin, begun_by
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Tensor
 from nki.ir.replace import seen_through
 from nki.ir.rewrite import Cloner, Numbering
@@ -230,8 +229,8 @@ class _Merging:
         own = {column.transfer.dst.storage: i * narrow for i, column in enumerate(group)}
         parts = _Parts(dict.fromkeys(own, wide), own)
         dst = Access(wide, wide.dtype, (first.dst.shape[0], width), (width, 1))
-        before = [n for n in before if begins(n) not in own]
-        behind = [n for n in behind if begins(n) not in own]
+        before = [n for n in before if begun_by(n) not in own]
+        behind = [n for n in behind if begun_by(n) not in own]
         return [*before, begin(wide), _with_views(first, dst, src), *parts.nodes(behind)]
 
 

@@ -191,7 +191,7 @@ class _Region:
         access = self.access
         storage = access.storage
         size = DTYPES[access.dtype].size
-        pitch = storage.pitch * DTYPES[storage.dtype].size
+        pitch = storage.row_bytes
         if type(access.offset) is not int:
             # Anywhere in the tile.
             self.exact = False
@@ -266,7 +266,7 @@ def _started(regions: list[_Region], region: _Region) -> bool:
     if not any(other.started for other in touching):
         return False
     storage = region.access.storage
-    width = storage.pitch * DTYPES[storage.dtype].size
+    width = storage.row_bytes
     sure = np.zeros((_most(storage.shape[0]), width), bool)
     maybe = np.zeros_like(sure)
     for other in touching:
@@ -305,7 +305,7 @@ def _data(regions: list[_Region], region: _Region) -> np.ndarray:
     if all(other.started for other in touching):
         return np.zeros(1, bool)
     storage = region.access.storage
-    width = storage.pitch * DTYPES[storage.dtype].size
+    width = storage.row_bytes
     others = np.zeros((_most(storage.shape[0]), width), bool)
     for other in touching:
         if other.started or (other.exact and other.certain):

@@ -127,6 +127,11 @@ class Tensor:
         return f"{self.label}.{self.copy}" if self.copy else self.label
 
     @property
+    def row_bytes(self) -> int:
+        """The bytes of a partition that a tensor on chip covers."""
+        return self.pitch * DTYPES[self.dtype].size
+
+    @property
     def owner(self) -> str:
         """The inlined kernel that the tensor is of: its label begins with that. Else nothing."""
         return self.label.rpartition("/")[0]

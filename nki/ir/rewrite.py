@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from isa.affine import Affine, Predicate, substitute
 from isa.alu import Activation, AluOperator
 from isa.enums import Memory
 from isa.fields import ENUM_KINDS
 from isa.operations.control import StorageBegin
+from nki.ir.begins import begun_by
 from nki.ir.nodes import (
     Access,
     Kernel,
@@ -170,11 +171,18 @@ Replace = Callable[[Loop, list[Node], "Numbering"], list[Node] | None]
 """What becomes of a loop, given its body as rewritten so far; None: it stays."""
 
 
-def with_body(node: Loop | While, body: list[Node]) -> Loop | While:
+_Around = TypeVar("_Around", bound=Loop | While)
+
+
+def with_body(node: _Around, body: list[Node]) -> _Around:
     """The same loop around other nodes."""
-    if isinstance(node, While):
-        return While(node.register, body, node.location)
-    return Loop(node.variable, node.lower, node.upper, node.step, body, node.unroll, node.location)
+    copy: Any
+    if isinstance(node, Loop):
+        range_of = node.variable, node.lower, node.upper, node.step
+        copy = Loop(*range_of, body, node.unroll, node.location)
+    else:
+        copy = While(node.register, body, node.location)
+    return copy
 
 
 def replace_loops(kernel: Kernel, replace: Replace) -> Kernel:
@@ -244,12 +252,7 @@ class Numbering:
     def begun(self, bodies: list[list[Node]]) -> list[Tensor]:
         """The tensors without those of a core that no body begins any more. What others lie in
         may stand without a beginning: their own ones say when its bytes are used."""
-        begun = {
-            node.values[0].storage
-            for body in bodies
-            for node in walk(body)
-            if isinstance(node, Op) and node.row is StorageBegin
-        }
+        begun = {begun_by(node) for body in bodies for node in walk(body)}
         return [
             tensor
             for tensor in self.tensors

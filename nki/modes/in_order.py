@@ -15,7 +15,6 @@ from typing import Any
 
 from isa.affine import Affine, Predicate
 from isa.collection import collection_paused
-from isa.dtypes import DTYPES
 from isa.enums import Condition, Engine, Memory, RegisterOperation
 from isa.errors import NeuronError
 from isa.machine.control import Branch, Halt, LoopBegin, LoopEnd, RegisterAlu
@@ -161,7 +160,7 @@ class _Places:
 
     def _form(self, tensor: Tensor) -> tuple[Any, ...]:
         start, _ = self._given.get(tensor) or tensor.address or (0, 0)
-        size = tensor.pitch * DTYPES[tensor.dtype].size
+        size = tensor.row_bytes
         alone = tensor if tensor in self._alone else None
         return tensor.memory, start, tensor.shape[0], size, alone
 

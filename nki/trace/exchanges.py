@@ -15,7 +15,6 @@ import sys
 from collections.abc import Iterator
 
 from isa.affine import Affine, bounds
-from isa.dtypes import DTYPES
 from isa.spec import Meeting
 from nki.ir.builder.loops import registers_written
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, operations
@@ -69,7 +68,7 @@ def _share_bytes(left: Tensor, right: Tensor) -> bool:
 def _extent(tensor: Tensor, axis: int) -> tuple[int, int]:
     """Where a placed tensor begins, and its size: in partitions (0), or in bytes of each (1)."""
     assert tensor.address is not None
-    size = tensor.pitch * DTYPES[tensor.dtype].size if axis else tensor.shape[0]
+    size = tensor.row_bytes if axis else tensor.shape[0]
     most = bounds(size)[1]
     return tensor.address[axis], sys.maxsize if most is None else most
 

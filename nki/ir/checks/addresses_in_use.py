@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from isa.dtypes import DTYPES
 from isa.errors import NeuronError
 from nki.ir.locations import resolve
 from nki.ir.nodes import Tensor
@@ -50,14 +49,9 @@ def share_bytes(one: Tensor, other: Tensor) -> bool:
         and one.core == other.core
         and p0 < p1 + other.shape[0]
         and p1 < p0 + one.shape[0]
-        and b0 < b1 + _size(other)
-        and b1 < b0 + _size(one)
+        and b0 < b1 + other.row_bytes
+        and b1 < b0 + one.row_bytes
     )
-
-
-def _size(tensor: Tensor) -> int:
-    """The bytes of a partition that a tensor covers."""
-    return tensor.pitch * DTYPES[tensor.dtype].size
 
 
 __all__ = ["AddressesInUse", "share_bytes"]

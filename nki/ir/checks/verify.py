@@ -339,7 +339,7 @@ class _Verifier:
     def on_chip(self, access: Access, text: str, shape: list[Any], strides: list[Any]) -> None:
         storage = access.storage
         size = DTYPES[access.dtype].size
-        pitch_bytes = storage.pitch * DTYPES[storage.dtype].size
+        pitch_bytes = storage.row_bytes
         self.need(pitch_bytes % size == 0, f"{text}: {pitch_bytes} bytes a partition")
         pitch = pitch_bytes // size
         if type(shape[0]) is not int or shape[0] > 1:

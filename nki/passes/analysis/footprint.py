@@ -51,8 +51,7 @@ class Box:
         """Whether the box is all of an on-chip tensor."""
         if not (self.static and self.dense and len(self.spans) == 2):
             return False
-        size = tensor.pitch * DTYPES[tensor.dtype].size
-        return self.spans == ((0, tensor.shape[0]), (0, size))
+        return self.spans == ((0, tensor.shape[0]), (0, tensor.row_bytes))
 
     def widened(self, node: Any) -> Box:
         """The box over all iterations of a loop (or of a `while`, whose registers change)."""
@@ -134,7 +133,7 @@ def _known(form: Any, variables: frozenset[Register]) -> bool:
 
 def _on_chip(access: Access, tensor: Tensor, variables: frozenset[Register]) -> Box:
     size = DTYPES[access.dtype].size
-    pitch = tensor.pitch * DTYPES[tensor.dtype].size // size
+    pitch = tensor.row_bytes // size
     offset, strides = _ascending(access)
     shape = access.shape
     picked = access.vector_offset is not None

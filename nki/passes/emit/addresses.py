@@ -91,7 +91,7 @@ class Addresses:
         tensors = list(accesses.tensors)
         _, first, kind = distinct(accesses.tensor_kind)
         like = [tensors[at] for at in first.tolist()]
-        forms = [(-1 - _MEMORIES.index(t.memory), t.pitch * DTYPES[t.dtype].size) for t in like]
+        forms = [(-1 - _MEMORIES.index(t.memory), t.row_bytes) for t in like]
         memory, pitch = np.array(forms, np.int64)[kind].T
         places = chain.from_iterable(map(self._placement.get, tensors, repeat((0, 0))))
         found = np.array([memory, pitch, *np.fromiter(places, np.int64).reshape(-1, 2).T])
@@ -112,7 +112,7 @@ class Addresses:
             offset = offset.constant
         if on_chip:
             start, base = self._placement[tensor]
-            pitch = tensor.pitch * DTYPES[tensor.dtype].size // size
+            pitch = tensor.row_bytes // size
             partition, free = _within(offset, pitch or 1, size)
             return AccessPattern(
                 tensor.memory,

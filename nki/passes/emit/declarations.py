@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.operations.control import StorageBegin
 from isa.program import CoreProgram, Program, SourceLocation, TensorDeclaration
@@ -79,7 +78,7 @@ def _form(stem: str, tensor: Tensor, start: int, location: int) -> StorageForm:
         tuple(tensor.shape),
         start,
         tensor.shape[0],
-        tensor.pitch * DTYPES[tensor.dtype].size,
+        tensor.row_bytes,
         location,
     )
 

@@ -9,6 +9,7 @@ from isa.binding import bind
 from isa.errors import NeuronError
 from isa.operations.control import RegisterMove, StorageBegin
 from isa.target import TARGETS
+from nki.ir.begins import begin
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, storages, walk
 from nki.ir.rewrite import form_registers
 from nki.passes.analysis.content import Content, kept
@@ -95,9 +96,7 @@ def from_outside(nodes: Sequence[Node]) -> list[Node]:
     result: list[Node] = []
     for tensor in used:
         if tensor.memory.on_chip and tensor not in begun:
-            size = int(tensor.shape[0]), tensor.pitch
-            whole = Access(tensor, tensor.dtype, size, (tensor.pitch, 1))
-            result.append(Op(StorageBegin, (whole,)))
+            result.append(begin(tensor))
     for register in registers:
         if register not in own:
             result.append(Op(RegisterMove, (register, 0)))

@@ -21,6 +21,7 @@ from isa.enums import SEQUENCERS, Memory
 from isa.errors import NeuronError
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS, Target
+from nki.ir.begins import begun
 from nki.ir.nodes import Kernel, Loop, Node, Op, Register, Tensor, While, storages
 from nki.ir.rewrite import with_body
 from nki.passes.analysis.content import Content, kept
@@ -181,7 +182,7 @@ class _Body:
             return nodes
         if len(operations) <= WINDOW and self.live.fits_at_once(operations, start):
             return nodes
-        begins = {op.values[0].storage: op for op in nodes if op.row is StorageBegin}
+        begins = begun(nodes)
         if len(operations) > SAMPLE:
             order = self._order(operations, begins, start, variables, around)
         else:
@@ -195,8 +196,8 @@ class _Body:
             return nodes
         self.changed = True
         result = _with_begins([operations[number] for number in order], begins)
-        begun = {op.values[0].storage for op in result if op.row is StorageBegin}
-        return [*result, *[op for tensor, op in begins.items() if tensor not in begun]]
+        used = begun(result)
+        return [*result, *[op for tensor, op in begins.items() if tensor not in used]]
 
     def _order(
         self,

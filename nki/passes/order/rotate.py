@@ -14,17 +14,18 @@ from functools import partial
 from typing import Any
 
 from isa.affine import Affine, minimum
-from isa.enums import Memory, RegisterOperation
+from isa.enums import RegisterOperation
 from isa.errors import NeuronError
-from isa.operations.control import RegisterAlu, RegisterMove, StorageBegin
+from isa.operations.control import RegisterAlu, RegisterMove
 from isa.target import TARGETS
+from nki.ir.begins import begun
 from nki.ir.nodes import Kernel, Loop, Node, Op, Register, operations, storages, walk
 from nki.ir.rewrite import Cloner, Numbering, form_registers, replace_loops
 from nki.passes.analysis.content import Content, kept
 from nki.passes.order.modelled import modelled_ns
 from nki.passes.order.pipeline import pipelined
 from nki.passes.order.queues import spread
-from nki.passes.order.trips import at_most_once
+from nki.passes.order.trips import at_most_once, trip_count
 from nki.passes.place.allocate import in_order
 from nki.verification.hbm_capacity import fits_into_hbm
 
@@ -103,7 +104,7 @@ class _Rotation:
         """What becomes of a loop with a body whose own loops are done; None: it stays."""
         if isinstance(node.lower, Register) or isinstance(node.upper, Register):
             return None
-        trips = _trips(node)
+        trips = trip_count(node)
         count = sum(1 for _ in operations(body))
         if trips is not None and (trips <= 1 or trips * count <= STRAIGHT) and self.most > 1:
             return _straight(node, body, numbering, range(node.lower, node.upper, node.step))
@@ -152,13 +153,6 @@ class _Rotation:
         own = dict.fromkeys(tensor for op in operations(nodes) for tensor in storages(op.values))
         kernel = self.kernel.with_bodies([nodes], list(dict.fromkeys(self.kernel.tensors) | own))
         return modelled_ns(kernel, pipelined(kernel, spread(kernel, nodes)))
-
-
-def _trips(node: Loop) -> int | None:
-    """How many iterations a loop has, where that is known."""
-    if type(node.lower) is not int or type(node.upper) is not int:
-        return None
-    return len(range(node.lower, node.upper, node.step))
 
 
 def _rotated(node: Loop, body: list[Node], numbering: Numbering, copies: int) -> list[Node]:
@@ -247,9 +241,4 @@ def _is_register(variable: Register, nodes: list[Node]) -> bool:
 
 
 def _allocates(nodes: list[Node]) -> bool:
-    return any(
-        isinstance(node, Op)
-        and node.row is StorageBegin
-        and node.values[0].storage.memory in (Memory.sbuf, Memory.psum)
-        for node in nodes
-    )
+    return any(tensor.memory.on_chip for tensor in begun(nodes))

@@ -6,6 +6,13 @@ from isa.affine import Affine, prove_nonnegative
 from nki.ir.nodes import Loop, Register, While
 
 
+def trip_count(node: Loop) -> int | None:
+    """How many iterations a loop has, where that is known."""
+    if type(node.lower) is not int or type(node.upper) is not int:
+        return None
+    return len(range(node.lower, node.upper, node.step))
+
+
 def at_most_once(node: Loop | While) -> bool:
     """Whether a loop certainly has no second iteration."""
     if isinstance(node, While) or not _known(node):

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from isa.enums import Memory
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS
+from nki.ir.begins import begun, begun_by, written_by
 from nki.ir.nodes import Kernel, Loop, Node, Op, Register, Tensor, operations, storages
-from nki.ir.rewrite import with_body
+from nki.ir.rewrite import Numbering, replace_loops, with_body
 from nki.passes.order.modelled import modelled_ns
 from nki.passes.order.precedence import mentioned_registers, written_registers
-from nki.passes.place.pressure import size_of
+from nki.passes.order.trips import trip_count
 
 SHARES = (0.125, 0.25, 0.5)
 """Parts of SBUF that are tried."""
@@ -61,46 +63,27 @@ class LoadAhead:
     name = "ahead"
 
     def run(self, kernel: Kernel) -> Kernel:
-        if not kernel.has_loops:
-            return kernel
-        bodies = [_level(kernel, body) for body in kernel.bodies]
-        if all(new is old for new, old in zip(bodies, kernel.bodies)):
-            return kernel
-        return kernel.with_bodies(bodies, kernel.tensors)
+        return replace_loops(kernel, partial(_begun_before, kernel))
 
 
-def _level(kernel: Kernel, nodes: list[Node]) -> list[Node]:
-    """A list of nodes with what its loops load first begun before them."""
-    result: list[Node] = []
-    for node in nodes:
-        if isinstance(node, Op):
-            result.append(node)
-            continue
-        body = _level(kernel, node.body)
-        inner = node if body is node.body else with_body(node, body)
-        result += _begun_before(kernel, inner) if isinstance(inner, Loop) else [inner]
-    same = len(result) == len(nodes) and all(new is old for new, old in zip(result, nodes))
-    return nodes if same else result
-
-
-def _begun_before(kernel: Kernel, loop: Loop) -> list[Node]:
-    """A loop behind the beginnings of the tensors that live through it; alone if that does not
+def _begun_before(kernel: Kernel, node: Loop, body: list[Node], _: Numbering) -> list[Node] | None:
+    """A loop behind the beginnings of the tensors that live through it; None if that does not
     pay."""
-    if type(loop.lower) is not int or type(loop.upper) is not int:
-        return [loop]
-    trips = min(len(range(loop.lower, loop.upper, loop.step)), TRIPS)
-    if trips < 2 or sum(1 for _ in operations(loop.body)) > LONGEST:
-        return [loop]
+    trips = min(trip_count(node) or 0, TRIPS)
+    if trips < 2 or sum(1 for _ in operations(body)) > LONGEST:
+        return None
+    loop = node if body is node.body else with_body(node, body)
     capacity = TARGETS[kernel.target].sbuf_bytes_per_partition.value
-    loads = _loads(loop.body)
-    if sum(map(size_of, _on_chip(loop.body))) <= capacity:
+    loads = _loads(body)
+    begins = [tensor for op in operations(body) if (tensor := begun_by(op)) is not None]
+    if sum(tensor.row_bytes for tensor in begins if tensor.memory is Memory.sbuf) <= capacity:
         # What is loaded takes no place of what is used later.
         taken = _first(loads.held_up.values(), SHARES[0] * capacity)
-        return [loop] if trips < FEW or not taken else [_led_by(loop, loads, taken)]
+        return None if trips < FEW or not taken else [_led_by(loop, loads, taken)]
     sample = Loop(loop.variable, 0, trips * loop.step, loop.step, loop.body, False, loop.location)
     best = modelled_ns(kernel, [sample])
     if best is None:
-        return [loop]
+        return None
     chosen: set[Tensor] = set()
     for share in SHARES:
         taken = _first(loads.tensors, share * capacity)
@@ -109,7 +92,7 @@ def _begun_before(kernel: Kernel, loop: Loop) -> list[Node]:
         spent = modelled_ns(kernel, _outside(sample, loads, taken))
         if spent is not None and spent < PAYS * best:
             chosen, best = taken, spent
-    return _outside(loop, loads, chosen) if chosen else [loop]
+    return _outside(loop, loads, chosen) if chosen else None
 
 
 class _Loads(NamedTuple):
@@ -124,9 +107,10 @@ class _Loads(NamedTuple):
 def _loads(body: list[Node]) -> _Loads:
     written: set[Tensor] = set()
     registers: set[Register] = set()
+    for node in body:
+        written.update(written_by(node))
     for op in operations(body):
         registers |= written_registers(op)
-        written.update(storages(op.values[index] for index in op.row.writes))
     begun: set[Tensor] = set()
     found: dict[Tensor, None] = {}
     held_up: dict[Node, Tensor] = {}
@@ -157,48 +141,25 @@ def _first(loads: Iterable[Tensor], room: float) -> set[Tensor]:
     """The first tensors that fit in so many bytes of a partition."""
     found: set[Tensor] = set()
     for tensor in loads:
-        room -= size_of(tensor)
+        room -= tensor.row_bytes
         if room < 0:
             break
         found.add(tensor)
     return found
 
 
-def _on_chip(nodes: list[Node]) -> set[Tensor]:
-    """The tensors in SBUF that nodes begin."""
-    return {
-        tensor
-        for op in operations(nodes)
-        if op.row is StorageBegin
-        for tensor in storages(op.values)
-        if tensor.memory is Memory.sbuf
-    }
-
-
 def _outside(loop: Loop, loads: _Loads, tensors: set[Tensor]) -> list[Node]:
     """A loop behind the beginnings of some of its tensors, whose loads lead it where others would
     hold them up."""
     loop = _led_by(loop, loads, tensors)
-    begins = _begins(loop, tensors)
-    gone = set(begins)
-    return [*begins, with_body(loop, [node for node in loop.body if node not in gone])]
+    begins = [node for tensor, node in begun(loop.body).items() if tensor in tensors]
+    return [*begins, with_body(loop, [node for node in loop.body if node not in begins])]
 
 
 def _led_by(loop: Loop, loads: _Loads, tensors: set[Tensor]) -> Loop:
     """A loop that begins with the loads of some tensors that others would hold up."""
     mine = {node: tensor for node, tensor in loads.held_up.items() if tensor in tensors}
-    first = [*_begins(loop, set(mine.values())), *mine]
+    begins = begun(loop.body)
+    first = [*[begins[tensor] for tensor in mine.values()], *mine]
     gone = set(first)
-    body = [*first, *[node for node in loop.body if node not in gone]]
-    return Loop(loop.variable, loop.lower, loop.upper, loop.step, body, loop.unroll, loop.location)
-
-
-def _begins(loop: Loop, tensors: set[Tensor]) -> list[Node]:
-    """The beginnings of some tensors in a loop."""
-    return [
-        node
-        for node in loop.body
-        if isinstance(node, Op)
-        and node.row is StorageBegin
-        and not tensors.isdisjoint(storages(node.values))
-    ]
+    return with_body(loop, [*first, *[node for node in loop.body if node not in gone]])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from isa.enums import Memory
-from isa.operations.control import StorageBegin
+from nki.ir.begins import begin, begun_by, used_by
 from nki.ir.nodes import (
     Access,
     Kernel,
@@ -17,7 +17,6 @@ from nki.ir.nodes import (
     Tensor,
     bytes_of,
     operations,
-    storages,
     walk,
 )
 from nki.ir.replace import AccessReplacer, seen_through
@@ -157,12 +156,9 @@ def _lives(body: list[Node]) -> dict[Tensor, tuple[int, int]]:
     """The first and the last node of a body that uses a tensor: more than says that it begins."""
     found: dict[Tensor, tuple[int, int]] = {}
     for at, node in enumerate(body):
-        for op in operations([node]):
-            if op.row is StorageBegin:
-                continue
-            for tensor in storages(op.values):
-                first, _ = found.get(tensor, (at, at))
-                found[tensor] = first, at
+        for tensor in used_by(node):
+            first, _ = found.get(tensor, (at, at))
+            found[tensor] = first, at
     return found
 
 
@@ -171,9 +167,7 @@ def _staying(kernel: Kernel) -> set[Tensor]:
     variables of loops."""
     found: set[Tensor] = set()
     loops: list[Node] = [n for body in kernel.bodies for n in body if not isinstance(n, Op)]
-    for op in operations(loops):
-        if op.row is StorageBegin:
-            found.update(storages(op.values))
+    found.update(tensor for op in operations(loops) if (tensor := begun_by(op)) is not None)
     nodes = [node for body in kernel.bodies for node in walk(body)]
     variables = {node.variable for node in nodes if isinstance(node, Loop)}
     for node in nodes:
@@ -196,21 +190,10 @@ def _begun(
         begins.setdefault(lives[tensor][0], []).append(tensor)
     for at, node in enumerate(body):
         for tensor in sorted(begins.get(at, ()), key=lambda tensor: tensor.number):
-            yield Op(StorageBegin, (_whole(tensor),), node.location)
-        if isinstance(node, Op) and node.row is StorageBegin:
-            tensor = node.values[0].storage
-            if tensor in moved or tensor in unused:
-                continue
-        yield node
-
-
-def _whole(tensor: Tensor) -> Access:
-    strides: list[int] = []
-    step = 1
-    for count in reversed(tensor.shape):
-        strides.insert(0, step)
-        step *= count
-    return Access(tensor, tensor.dtype, tensor.shape, tuple(strides))
+            yield begin(tensor, node.location)
+        mine = begun_by(node)
+        if mine not in moved and mine not in unused:
+            yield node
 
 
 class _Moved(AccessReplacer):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from isa.dtypes import DTYPES
 from isa.enums import Memory
-from isa.operations.control import StorageBegin
+from nki.ir.begins import begun_by
 from nki.ir.nodes import Access, Node, Op, Tensor
 from nki.ir.rewrite import with_body
 
@@ -18,7 +17,7 @@ class Life:
         self.tensor = tensor
         self.first = first
         self.last = last
-        self.size = tensor.pitch * DTYPES[tensor.dtype].size
+        self.size = tensor.row_bytes
 
     @property
     def rows(self) -> int:
@@ -68,8 +67,9 @@ class LiveRanges:
                     self._begin(tensor, first, begun, result).last = self._position
                 result.append(with_body(node, body))
                 continue
-            if node.row is StorageBegin and node.values[0].storage.memory.on_chip:
-                begun[node.values[0].storage] = node
+            mine = begun_by(node)
+            if mine is not None and mine.memory.on_chip:
+                begun[mine] = node
                 continue
             self._position += 1
             values = node.values

@@ -12,11 +12,10 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
 
-from isa.dtypes import DTYPES
 from isa.enums import Memory
-from isa.operations.control import StorageBegin
 from isa.target import Target
-from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, storages
+from nki.ir.begins import begun, begun_by, used_by
+from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor
 from nki.ir.rewrite import with_body
 from nki.passes.order.precedence import Precedence, mentioned_registers, written_registers
 
@@ -74,11 +73,7 @@ class _Level:
         self.target = target
         self.capacity = capacity
         self.variables = variables
-        self.own = {
-            node.values[0].storage
-            for node in nodes
-            if isinstance(node, Op) and node.row is StorageBegin
-        }
+        self.own = begun(nodes)
         self.tensors = {id(node): self._tensors(node) for node in nodes}
         self.uses = Counter(t for node in nodes for t in self.tensors[id(node)])
         self.live: set[Tensor] = set()
@@ -88,10 +83,10 @@ class _Level:
     def run(self) -> list[Node]:
         stretch: list[Op] = []
         for node in self.nodes:
-            begins = isinstance(node, Op) and node.row is StorageBegin
-            if isinstance(node, Op) and begins and not node.values[0].storage.divided:
+            begins = begun_by(node)
+            if begins is not None and not begins.divided:
                 self.result.append(node)
-            elif isinstance(node, Op) and not begins and node.row.minimum_cores == 1:
+            elif isinstance(node, Op) and begins is None and node.row.minimum_cores == 1:
                 stretch.append(node)
             else:
                 self._close(stretch)
@@ -101,8 +96,7 @@ class _Level:
 
     def _tensors(self, node: Node) -> list[Tensor]:
         """The tensors of this level that a node uses."""
-        found = dict.fromkeys(_mentioned([node]))
-        return [t for t in found if t in self.own and t.memory.on_chip]
+        return [t for t in used_by(node) if t in self.own and t.memory.on_chip]
 
     def _close(self, stretch: list[Op]) -> None:
         if stretch:
@@ -127,27 +121,27 @@ class _Level:
         needs = dict(self.used)
         for tensor in self.tensors[id(node)]:
             if tensor not in self.live:
-                needs[tensor.memory] += size_of(tensor)
+                needs[tensor.memory] += tensor.row_bytes
         return {m: n - self.capacity[m] for m, n in needs.items() if n > self.capacity[m]}
 
     def begin(self, node: Node) -> None:
         for tensor in self.tensors[id(node)]:
             if tensor not in self.live:
                 self.live.add(tensor)
-                self.used[tensor.memory] += size_of(tensor)
+                self.used[tensor.memory] += tensor.row_bytes
 
     def take_back(self, tensor: Tensor, uses: int) -> None:
         """As if a live tensor had not been begun, nor used so many times."""
         self.uses[tensor] += uses
         self.live.discard(tensor)
-        self.used[tensor.memory] -= size_of(tensor)
+        self.used[tensor.memory] -= tensor.row_bytes
 
     def end(self, tensors: Iterable[Tensor]) -> None:
         for tensor in tensors:
             self.uses[tensor] -= 1
             if not self.uses[tensor]:
                 self.live.discard(tensor)
-                self.used[tensor.memory] -= size_of(tensor)
+                self.used[tensor.memory] -= tensor.row_bytes
 
 
 class _Stretch:
@@ -226,7 +220,7 @@ class _Stretch:
         """Take back what has only filled a tensor in a memory that is short, the largest first."""
         level = self.level
         before = self.before
-        candidates = sorted(level.live - wanted, key=lambda t: (-size_of(t), t.number))
+        candidates = sorted(level.live - wanted, key=lambda t: (-t.row_bytes, t.number))
         for tensor in candidates:
             fills = [user for user in self.users.get(tensor, ()) if self.done[user]]
             complete = len(self.users.get(tensor, ())) == level.uses[tensor] + len(fills)
@@ -282,14 +276,14 @@ class _Stretch:
             for tensor in self._of(number):
                 if tensor not in live:
                     live.add(tensor)
-                    used[tensor.memory] += size_of(tensor)
+                    used[tensor.memory] += tensor.row_bytes
             if any(used[memory] > level.capacity[memory] for memory in used):
                 return False
             for tensor in self._of(number):
                 left[tensor] -= 1
                 if not left[tensor]:
                     live.discard(tensor)
-                    used[tensor.memory] -= size_of(tensor)
+                    used[tensor.memory] -= tensor.row_bytes
         return all(used[memory] < level.used[memory] for memory in short)
 
     def _of(self, number: int) -> list[Tensor]:
@@ -306,16 +300,3 @@ class _Stretch:
         graph = Precedence(self.operations, self.level.target, self.level.variables)
         starts, numbers = graph.before
         return [set(numbers[start:end].tolist()) for start, end in pairwise(starts.tolist())]
-
-
-def size_of(tensor: Tensor) -> int:
-    """Bytes of a partition that an on-chip tensor takes."""
-    return tensor.pitch * DTYPES[tensor.dtype].size
-
-
-def _mentioned(nodes: list[Node]) -> Iterable[Tensor]:
-    for node in nodes:
-        if not isinstance(node, Op):
-            yield from _mentioned(node.body)
-        elif node.row is not StorageBegin:
-            yield from storages(node.values)

@@ -9,18 +9,17 @@ where it is while an instruction or a loop uses it.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.memory import start_partitions
-from isa.operations.control import StorageBegin
 from isa.operations.dma import DmaCopy
 from isa.operations.vector import TensorCopy
 from isa.spec import Operation
 from isa.target import Target
+from nki.ir.begins import begin, begun, rows_of, used_by, written_by
 from nki.ir.locations import resolve
 from nki.ir.nodes import Access, Node, Op, Tensor, storages, walk
 from nki.ir.rewrite import Numbering, form_registers, with_body
@@ -42,7 +41,7 @@ class Spills:
 
     def add(self, tensor: Tensor) -> None:
         self.tensors[tensor] = None
-        self.bytes += int(tensor.shape[0]) * _bytes(tensor)
+        self.bytes += int(tensor.shape[0]) * tensor.row_bytes
 
     def warn(self) -> None:
         """Warn at the line of the tensor that was moved first, if any was."""
@@ -131,12 +130,12 @@ class _Pass:
     def room(self, tensor: Tensor) -> int:
         """Bytes of a partition up to the next place, shared by those beside each other."""
         beside = len(start_partitions(tensor.shape[0])) if tensor in self.movable else 1
-        return -(-_bytes(tensor) // (ALIGNMENT * beside)) * ALIGNMENT
+        return -(-tensor.row_bytes // (ALIGNMENT * beside)) * ALIGNMENT
 
     def most_live(self, nodes: list[Node]) -> int:
         """The most bytes of a partition that tensors begun in a body take at once."""
         own = _begun(nodes, self.memory)
-        tensors = [[t for t in _used(node) if t in own] for node in nodes]
+        tensors = [[t for t in used_by(node) if t in own] for node in nodes]
         last = {tensor: number for number, used in enumerate(tensors) for tensor in used}
         live: set[Tensor] = set()
         most = taken = 0
@@ -173,7 +172,7 @@ class _Level:
         self.memory = shared.memory
         self.room = shared.room
         own = _begun(nodes, self.memory)
-        self.tensors = [[t for t in _used(node) if t in own] for node in nodes]
+        self.tensors = [[t for t in used_by(node) if t in own] for node in nodes]
         self.uses: dict[Tensor, list[int]] = {}
         for number in reversed(range(len(nodes))):
             for tensor in self.tensors[number]:
@@ -207,7 +206,7 @@ class _Level:
                 self._bring(tensor, number)
         names = {tensor: self.resident[tensor].tensor for tensor in tensors}
         self.parts[number].append(_renamed(node, names, self.shared.replaced))
-        written = set(_written([node]))
+        written = set(written_by(node))
         for tensor in tensors:
             resident = self.resident[tensor]
             resident.used = number
@@ -270,15 +269,14 @@ class _Level:
     def _begin(self, tensor: Tensor, suffix: str, memory: Memory, number: int) -> Tensor:
         """A tensor like another one, which begins with what belongs to a node."""
         fresh = self.shared.numbering.tensor(tensor, suffix, memory)
-        begin = Op(StorageBegin, (_whole(fresh),), self.nodes[number].location)
-        self.parts[number].append(begin)
+        self.parts[number].append(begin(fresh, self.nodes[number].location))
         return fresh
 
     def _copy(self, dst: Tensor, src: Tensor, number: int) -> None:
         """Add a copy to what belongs to a node."""
         _, row = _NEXT[self.memory]
         defaults = tuple(attribute.default for _, _, attribute in row.attributes)
-        values = row.resolve((_whole(dst), _whole(src), *defaults), self.shared.target)
+        values = row.resolve((rows_of(dst), rows_of(src), *defaults), self.shared.target)
         self.parts[number].append(Op(row, values, self.nodes[number].location))
 
 
@@ -318,46 +316,9 @@ def _label(memory: Memory) -> str:
     return memory.value.upper() if memory.on_chip else "HBM"
 
 
-def _whole(tensor: Tensor) -> Access:
-    """All of a tensor, as rows."""
-    rows = int(tensor.shape[0])
-    columns = _bytes(tensor) // DTYPES[tensor.dtype].size
-    return Access(tensor, tensor.dtype, (rows, columns), (columns, 1))
-
-
-def _bytes(tensor: Tensor) -> int:
-    """Bytes of a partition."""
-    columns = 1
-    for count in tensor.shape[1:]:
-        columns *= int(count)
-    return columns * DTYPES[tensor.dtype].size
-
-
-def _begun(nodes: list[Node], memory: Memory) -> set[Tensor]:
+def _begun(nodes: list[Node], memory: Memory) -> list[Tensor]:
     """The tensors of a memory that begin in this list."""
-    begun = {
-        node.values[0].storage
-        for node in nodes
-        if isinstance(node, Op) and node.row is StorageBegin
-    }
-    return {tensor for tensor in begun if tensor.memory is memory}
-
-
-def _used(node: Node) -> Iterable[Tensor]:
-    """The tensors that a node uses, each once."""
-    found: dict[Tensor, None] = {}
-    for inner in walk([node]):
-        if isinstance(inner, Op) and inner.row is not StorageBegin:
-            found.update(dict.fromkeys(storages(inner.values)))
-    return found
-
-
-def _written(nodes: list[Node]) -> Iterator[Tensor]:
-    for node in walk(nodes):
-        if isinstance(node, Op):
-            for position in node.row.writes:
-                if isinstance(node.values[position], Access):
-                    yield node.values[position].storage
+    return [tensor for tensor in begun(nodes) if tensor.memory is memory]
 
 
 def _met(nodes: list[Node]) -> Iterator[Tensor]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from isa.enums import Memory
 from isa.operations.control import StorageBegin
+from nki.ir.begins import written_by
 from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, operations, storages
 from nki.ir.rewrite import with_body
 
@@ -48,7 +49,7 @@ def _unread(kernel: Kernel) -> set[Op]:
 
     found = set()
     for op in ops:
-        written = list(storages(op.values[index] for index in op.row.writes))
+        written = list(written_by(op))
         alone = written and not op.row.register_writes and op not in awaited
         if alone and read.isdisjoint(written):
             if all(map(is_unread, written)):
