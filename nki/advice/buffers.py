@@ -8,7 +8,6 @@ from itertools import pairwise
 from nki.advice.changed import (
     Changed,
     Line,
-    Renamed,
     at_line,
     is_whole,
     line_of,
@@ -16,6 +15,7 @@ from nki.advice.changed import (
 )
 from nki.ir.begins import begin, begun_by
 from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, operations, storages
+from nki.ir.replace import Renamed
 from nki.ir.rewrite import Numbering
 
 

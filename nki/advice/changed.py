@@ -9,7 +9,6 @@ from isa.target import TARGETS
 from nki.ir.begins import begun_by, written_by
 from nki.ir.locations import resolve
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Tensor, While, operations, storages, walk
-from nki.ir.replace import AccessReplacer, seen_through
 from nki.ir.rewrite import Numbering, with_body
 
 Line = tuple[str, int]
@@ -159,28 +158,6 @@ def rewritten(kernel: Kernel, rewrite: Rewrite) -> Kernel | None:
 
 def _with_inside(node: Loop | While, body: list[Node]) -> Node:
     return node if body is node.body else with_body(node, body)
-
-
-class Renamed(AccessReplacer):
-    """Copies nodes with other tensors in the place of some: views stay, on the other tensor, or
-    become what `views` makes of them."""
-
-    def __init__(
-        self,
-        tensors: Mapping[Tensor, Tensor],
-        views: Callable[[Access, Tensor], Access] | None = None,
-    ) -> None:
-        super().__init__()
-        self.tensors = tensors
-        self.views = views
-
-    def replaced(self, access: Access, op: Op) -> Access:
-        tensor = self.tensors.get(access.storage)
-        if tensor is None:
-            return access
-        if self.views is not None:
-            return self.views(access, tensor)
-        return seen_through(access, tensor, access.offset)
 
 
 def registers_written(nodes: list[Node]) -> set[Any]:

@@ -8,7 +8,6 @@ from typing import Any
 from nki.advice.changed import (
     Changed,
     Line,
-    Renamed,
     Transfer,
     is_whole,
     line_of,
@@ -20,7 +19,7 @@ from nki.advice.changed import (
 )
 from nki.ir.begins import begin, begun_by
 from nki.ir.nodes import Kernel, Loop, Node, Op, Tensor, operations
-from nki.ir.replace import seen_through
+from nki.ir.replace import Renamed, seen_through
 from nki.ir.rewrite import Numbering, form_registers
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from isa.enums import Engine, Memory
 from isa.rules import check_call
 from isa.target import TARGETS
-from nki.advice.changed import Changed, Line, Renamed, at_line, transfer
+from nki.advice.changed import Changed, Line, at_line, transfer
 from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, operations
-from nki.ir.replace import seen_through
+from nki.ir.replace import Renamed, seen_through
 from nki.ir.rewrite import Numbering
 
 WIDE, NARROW = "float32", "bfloat16"

@@ -11,7 +11,6 @@ from isa.operations.vector import TensorCopy
 from nki.advice.changed import (
     Changed,
     Line,
-    Renamed,
     Transfer,
     is_whole,
     line_of,
@@ -21,6 +20,7 @@ from nki.advice.changed import (
 )
 from nki.ir.begins import begun_by
 from nki.ir.nodes import Access, Kernel, Node, Op, Tensor
+from nki.ir.replace import Renamed
 from nki.ir.rewrite import Numbering
 
 

@@ -10,7 +10,6 @@ from isa.dtypes import DTYPES
 from nki.advice.changed import (
     Changed,
     Line,
-    Renamed,
     Transfer,
     at_line,
     is_whole,
@@ -22,7 +21,7 @@ from nki.advice.changed import (
 )
 from nki.ir.begins import begin, begun_by
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Tensor
-from nki.ir.replace import seen_through
+from nki.ir.replace import Renamed, seen_through
 from nki.ir.rewrite import Cloner, Numbering
 
 EFFICIENT = 512

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from nki.ir.nodes import Access, LimitedAccess, Node, Op, Tensor
@@ -61,3 +61,27 @@ def seen_through(access: Access, tensor: Tensor, offset: Any) -> Access:
         access.vector_bound,
     )
     return view if access.limits is None else LimitedAccess(view, access.limits)
+
+
+class Renamed(AccessReplacer):
+    """Copies nodes with other tensors in the place of some: views stay, on the other tensor, or
+    become what `views` makes of them. `replaced` collects the operations that change."""
+
+    def __init__(
+        self,
+        tensors: Mapping[Tensor, Tensor],
+        views: Callable[[Access, Tensor], Access] | None = None,
+        replaced: dict[Op, Op] | None = None,
+    ) -> None:
+        super().__init__()
+        self._ops = self._ops if replaced is None else replaced
+        self.tensors = tensors
+        self.views = views
+
+    def replaced(self, access: Access, op: Op) -> Access:
+        tensor = self.tensors.get(access.storage)
+        if tensor is None:
+            return access
+        if self.views is not None:
+            return self.views(access, tensor)
+        return seen_through(access, tensor, access.offset)

@@ -19,7 +19,7 @@ from nki.ir.nodes import (
     operations,
     walk,
 )
-from nki.ir.replace import AccessReplacer, seen_through
+from nki.ir.replace import Renamed
 from nki.ir.rewrite import form_registers
 from nki.passes.place.best_fit import BestFit
 
@@ -77,7 +77,7 @@ class ShareArenas:
         if not arenas and not unused:
             return kernel
         bodies = [
-            _Moved(moved).nodes(_begun(body, found, moved, unused))
+            Renamed(moved).nodes(_begun(body, found, moved, unused))
             for body, found in zip(kernel.bodies, lives)
         ]
         left = (tensor for tensor in kernel.tensors if tensor not in unused)
@@ -194,15 +194,3 @@ def _begun(
         mine = begun_by(node)
         if mine not in moved and mine not in unused:
             yield node
-
-
-class _Moved(AccessReplacer):
-    """Views of tensors as views of these where they lie now."""
-
-    def __init__(self, moved: dict[Tensor, Tensor]) -> None:
-        super().__init__()
-        self._moved = moved
-
-    def replaced(self, access: Access, op: Op) -> Access:
-        tensor = self._moved.get(access.storage)
-        return access if tensor is None else seen_through(access, tensor, access.offset)

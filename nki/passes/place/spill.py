@@ -9,9 +9,8 @@ where it is while an instruction or a loop uses it.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from isa.enums import Memory
 from isa.memory import start_partitions
@@ -22,6 +21,7 @@ from isa.target import Target
 from nki.ir.begins import begin, begun, rows_of, used_by, written_by
 from nki.ir.locations import resolve
 from nki.ir.nodes import Access, Node, Op, Tensor, storages, walk
+from nki.ir.replace import Renamed
 from nki.ir.rewrite import Numbering, form_registers, with_body
 from nki.passes.analysis.footprint import box_of
 from nki.passes.place.packing import ALIGNMENT
@@ -205,7 +205,7 @@ class _Level:
             if tensor not in self.resident:
                 self._bring(tensor, number)
         names = {tensor: self.resident[tensor].tensor for tensor in tensors}
-        self.parts[number].append(_renamed(node, names, self.shared.replaced))
+        self.parts[number] += Renamed(names, replaced=self.shared.replaced).node(node)
         written = set(written_by(node))
         for tensor in tensors:
             resident = self.resident[tensor]
@@ -278,38 +278,6 @@ class _Level:
         defaults = tuple(attribute.default for _, _, attribute in row.attributes)
         values = row.resolve((rows_of(dst), rows_of(src), *defaults), self.shared.target)
         self.parts[number].append(Op(row, values, self.nodes[number].location))
-
-
-def _renamed(node: Node, names: Mapping[Tensor, Tensor], replaced: dict[Op, Op]) -> Node:
-    """A node with other tensors in place of some; itself where all are the same."""
-    if not isinstance(node, Op):
-        body = [_renamed(inner, names, replaced) for inner in node.body]
-        return with_body(node, body)
-    values = tuple(_value(value, names) for value in node.values)
-    after = tuple(replaced.get(op, op) for op in node.after)
-    if after == node.after and all(new is old for new, old in zip(values, node.values)):
-        return node
-    replaced[node] = Op(node.row, values, node.location, node.name, after)
-    return replaced[node]
-
-
-def _value(value: Any, names: Mapping[Tensor, Tensor]) -> Any:
-    if not isinstance(value, Access):
-        return value
-    storage = names.get(value.storage, value.storage)
-    vector = _value(value.vector_offset, names)
-    if storage is value.storage and vector is value.vector_offset:
-        return value
-    return Access(
-        storage,
-        value.dtype,
-        value.shape,
-        value.strides,
-        value.offset,
-        vector,
-        value.vector_stride,
-        value.vector_bound,
-    )
 
 
 def _label(memory: Memory) -> str:
