@@ -3,7 +3,7 @@
 A meaning is a term over the row's fields, by their names, and says whether each partition's results
 are folded into its accumulate register. The NumPy oracle, native code, the marks of initialised
 elements and the effects on engine state all follow from it. Operators are those of `isa.alu`, whose
-own meanings are expressions of `isa.scalar`; all of it is computed in fp32.
+own meanings are expressions of `isa.scalar`. It is computed in fp32 unless `numbers` says other.
 
     Meaning(activation("exp", alu("subtract", Element("src"), Element("maximum"))),
             Fold("add", initial="initial"))
@@ -22,7 +22,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Element(Term):
-    """The element of an operand as fp32; one of a column, or a number, serves a whole partition."""
+    """The element of an operand; one of a column, or a number, serves a whole partition."""
 
     field: str
 
@@ -57,11 +57,14 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Apply(Term):
-    """An operator of a table, "alu" or "activation", on as many of the terms as it takes."""
+    """An operator of a table, "alu" or "activation", on as many of the terms as it takes; on the
+    second and the first where the flag `reverse` is set. Without an operator, or where the second
+    term is an operand that is None, it is the first term."""
 
     table: str
     operator: str | Named
     terms: tuple[Term, ...]
+    reverse: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +82,37 @@ class Choose(Term):
 class Fold:
     """Each partition's results, before they are rounded to the destination's dtype, are folded by
     an operator into its accumulate register, as a field with a reduce command says. `initial`: the
-    field that load_reduce loads."""
+    field that load_reduce loads. With `running` each element of the destination is what the
+    register holds once the element is folded in."""
 
     operator: str | Named
     command: str = "reduce_command"
     initial: str | None = None
+    running: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Where the operator that a field holds is a bit-vector one, all is computed on bit patterns,
+    which the widest operand is as wide as. With `integers`, GpSimd computes on integers of 32 bits
+    if all operands are such; of signed and unsigned ones on their values."""
+
+    operator: str
+    integers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """The first field, the destination, = `result`."""
+    """The first field, the destination, = `result`, in fp32 unless `numbers` says other."""
 
     result: Term
     fold: Fold | None = None
+    numbers: Numbers | None = None
 
 
-def alu(operator: str | Named, *terms: Term) -> Term:
+def alu(operator: str | Named, *terms: Term, reverse: str | None = None) -> Term:
     """An ALU operator."""
-    return Apply("alu", operator, terms)
+    return Apply("alu", operator, terms, reverse)
 
 
 def activation(operator: str | Named, *terms: Term) -> Term:
@@ -114,6 +130,6 @@ def parts(term: Term) -> tuple[Term, ...]:
 
 
 __all__ = [
-    *("Apply", "Choose", "Element", "Fold", "Meaning", "Named", "Number", "Pattern", "Position"),
-    *("Term", "activation", "alu", "parts"),
+    *("Apply", "Choose", "Element", "Fold", "Meaning", "Named", "Number", "Numbers", "Pattern"),
+    *("Position", "Term", "activation", "alu", "parts"),
 ]

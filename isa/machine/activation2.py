@@ -6,6 +6,7 @@ from isa.enums import Engine, ReduceCommand
 from isa.fields import Attribute, EngineState, Kind, Read, Write
 from isa.machine import costs
 from isa.machine.scalar import ACCUMULATORS, TABLE
+from isa.meaning import Element, Fold, Meaning, Named, activation, alu
 from isa.spec import MachineInstruction
 
 
@@ -34,3 +35,16 @@ class Activate2(MachineInstruction):
     parameter = Read(immediate=True, column=True)
     reduce_op = Attribute(kind=Kind.alu)
     reduce_command = Attribute(kind=Kind.reduce_command, default=ReduceCommand.idle)
+    meaning = Meaning(
+        activation(
+            Named("op"),
+            alu(
+                Named("op1"),
+                alu(Named("op0"), Element("data"), Element("operand0"), reverse="reverse0"),
+                Element("operand1"),
+                reverse="reverse1",
+            ),
+            Element("parameter"),
+        ),
+        Fold(Named("reduce_op")),
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from isa.enums import Engine
 from isa.fields import Attribute, Kind, Read, Update, Write
 from isa.machine import costs
+from isa.meaning import Element, Meaning, Named, Numbers, alu
 from isa.spec import MachineInstruction
 
 _API = "nki/api/nki.isa.rst#nki.isa."
@@ -26,6 +27,18 @@ class TensorTensor(MachineInstruction):
     data1 = Read()
     data2 = Read()
     op = Attribute(kind=Kind.alu)
+    meaning = Meaning(
+        alu(Named("op"), Element("data1"), Element("data2")),
+        numbers=Numbers("op", integers=True),
+    )
+
+
+_TWO_OPERATORS = alu(
+    Named("op1"),
+    alu(Named("op0"), Element("data"), Element("operand0"), reverse="reverse0"),
+    Element("operand1"),
+    reverse="reverse1",
+)
 
 
 class TensorScalar(MachineInstruction):
@@ -47,6 +60,7 @@ class TensorScalar(MachineInstruction):
     op1 = Attribute(kind=Kind.alu, optional=True)
     operand1 = Read(immediate=True, column=True, optional=True)
     reverse1 = Attribute(kind=Kind.flag)
+    meaning = Meaning(_TWO_OPERATORS, numbers=Numbers("op0"))
 
 
 class ScalarTensorTensor(MachineInstruction):
@@ -66,6 +80,7 @@ class ScalarTensorTensor(MachineInstruction):
     op1 = Attribute(kind=Kind.alu)
     operand1 = Read()
     reverse1 = Attribute(kind=Kind.flag)
+    meaning = Meaning(_TWO_OPERATORS)
 
 
 class TensorCopy(MachineInstruction):

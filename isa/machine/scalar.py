@@ -5,6 +5,7 @@ from __future__ import annotations
 from isa.enums import Engine, ReduceCommand
 from isa.fields import Attribute, EngineState, Kind, Read, Write
 from isa.machine import costs
+from isa.meaning import Element, Fold, Meaning, Named, activation, alu
 from isa.spec import MachineInstruction
 
 ACCUMULATORS = "accumulators"
@@ -27,6 +28,14 @@ class Activate(MachineInstruction):
     bias = Read(immediate=True, column=True, optional=True)
     scale = Read(immediate=True, column=True)
     reduce_command = Attribute(kind=Kind.reduce_command, default=ReduceCommand.idle)
+    # The product and the sum are rounded apart: results must not depend on contraction.
+    meaning = Meaning(
+        activation(
+            Named("op"),
+            alu("add", alu("multiply", Element("data"), Element("scale")), Element("bias")),
+        ),
+        Fold("add"),
+    )
 
 
 class ActReadAccumulator(MachineInstruction):

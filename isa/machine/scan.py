@@ -6,6 +6,7 @@ from isa.enums import Engine
 from isa.fields import Attribute, EngineState, Kind, Read, Write
 from isa.machine import costs
 from isa.machine.scalar import ACCUMULATORS
+from isa.meaning import Element, Fold, Meaning, Named, alu
 from isa.spec import MachineInstruction
 
 _API = "nki/api/nki.isa.rst#nki.isa."
@@ -51,3 +52,7 @@ class TensorScalarCumulative(MachineInstruction):
     operand0 = Read(immediate=True, column=True)
     initial = Read(immediate=True, column=True, optional=True)
     reduce_command = Attribute(kind=Kind.reduce_command)
+    meaning = Meaning(
+        alu(Named("op0"), Element("src"), Element("operand0")),
+        Fold(Named("op1"), initial="initial", running=True),
+    )

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from isa.enums import Engine, ReduceCommand
-from isa.machine import accumulate, activation2, mx, random, scalar, scan, tensor
-from isa.machine.scalar import ACCUMULATORS
+from isa.machine import accumulate, mx, random, scalar, tensor
 from isa.spec import Instruction, MachineInstruction
 from simulator.checks.initialised import Shadow
 from simulator.checks.marks import CLEAN, EMPTY
+from simulator.checks.vector_rows import keeps_registers
 from simulator.machine import CoreState
 
 Key = tuple[Any, ...]
@@ -61,11 +61,8 @@ def _product(accumulate: int) -> _Says:
 
 
 EFFECTS: dict[str, _Says] = {
-    scalar.Activate.name: _command(5, _NONE),
     scalar.ActReadAccumulator.name: _always(_READS),
     accumulate.VectorReadAccumulator.name: _always(_READS),
-    scan.TensorScalarCumulative.name: _command(6, None),
-    activation2.Activate2.name: _command(11, _NONE),
     random.RandomBits.name: _always(_READS),
     random.RandomUniform.name: _always(_READS),
     random.Dropout.name: _always(_READS),
@@ -90,9 +87,8 @@ def effect_of(row: type[MachineInstruction]) -> _Says | None:
     """What uses of a row do to engine state, by their values; None of rows that have none."""
     found = EFFECTS.get(row.name)
     if found is None and row.meaning is not None and row.meaning.fold is not None:
-        keeps = not any(state.idle for state in row.state if state.name == ACCUMULATORS)
         position = row.field_names.index(row.meaning.fold.command)
-        found = EFFECTS[row.name] = _command(position, _NONE if keeps else None)
+        found = EFFECTS[row.name] = _command(position, _NONE if keeps_registers(row) else None)
     return found
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from isa.meaning import Apply, Choose, Element, Pattern, Term
+from isa.enums import ReduceCommand
+from isa.meaning import Apply, Choose, Element, Pattern, Term, parts
 from simulator.checks.propagation import (
     PROPAGATION,
     Mask,
@@ -16,8 +17,8 @@ from simulator.checks.propagation import (
     refuse_unwritten,
     spread,
 )
-from simulator.checks.vector_rows import accumulated
-from simulator.oracle.meaning import Values, chosen, taken
+from simulator.checks.vector_rows import accumulated, cumulated, keeps_registers
+from simulator.oracle.meaning import Values, chosen
 
 Array = np.ndarray[Any, Any]
 
@@ -27,20 +28,35 @@ def propagate(use: Use) -> None:
     for operand in use.operands:
         if operand is not None and operand.index is not None:
             refuse_unwritten(use, operand.index.mask(), f"picks rows or columns of {operand.name}")
-    usual = element_wise if use.row.meaning is None else _by_meaning
-    PROPAGATION.get(use.row.name, usual)(use)
+    meaning = use.row.meaning
+    is_plain = meaning is None or (meaning.fold is None and not _chooses(meaning.result))
+    PROPAGATION.get(use.row.name, element_wise if is_plain else _by_meaning)(use)
+
+
+def _chooses(term: Term) -> bool:
+    return isinstance(term, Choose) or any(map(_chooses, parts(term)))
 
 
 def _by_meaning(use: Use) -> None:
     meaning, dst = use.row.meaning, use.operand(0)
     assert meaning is not None
     mask = _marks(use, meaning.result, Values(use.row, tuple(use.values)), None)
-    dst.write(None if mask is None else mask.reshape(dst.view.shape))
     fold = meaning.fold
-    if fold is not None:
-        names = use.row.field_names
-        initial = None if fold.initial is None else names.index(fold.initial)
-        accumulated(use, mask, use.values[names.index(fold.command)], initial)
+    if fold is None:
+        dst.write(_shaped(mask, dst.view.shape))
+        return
+    names = use.row.field_names
+    initial = None if fold.initial is None else names.index(fold.initial)
+    command = use.values[names.index(fold.command)]
+    if fold.running:
+        mask = cumulated(use, mask, command, initial)
+    elif command is not ReduceCommand.idle or not keeps_registers(use.row):
+        accumulated(use, mask, command, initial)
+    dst.write(_shaped(mask, dst.view.shape))
+
+
+def _shaped(mask: Mask, shape: tuple[int, ...]) -> Mask:
+    return None if mask is None else mask.reshape(shape)
 
 
 def _marks(use: Use, term: Term, values: Values, needed: Array | None) -> Mask:
@@ -56,7 +72,7 @@ def _marks(use: Use, term: Term, values: Values, needed: Array | None) -> Mask:
         return mask
     found: Mask = None
     if isinstance(term, Apply):
-        for part in taken(term, values.operator(term.table, term.operator)):
+        for part in values.taken(term)[1]:
             found = both(found, _marks(use, part, values, needed))
     return found
 

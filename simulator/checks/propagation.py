@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa.enums import ReduceCommand
 from isa.errors import NeuronError
-from isa.machine import activation2, control, dma, elementwise, gpsimd, scalar, tensor, vector
+from isa.machine import control, dma, elementwise, gpsimd, scalar, tensor, vector
 from isa.spec import MachineInstruction
 from simulator.checks.marks import Tracked
 from simulator.oracle.gpsimd import affine_mask
@@ -246,30 +245,6 @@ def _transpose_stationary(use: Use) -> None:
     if mask is not None and use.values[2]:
         mask = np.broadcast_to(_every(mask, 0), mask.shape)
     dst.write(None if mask is None else mask.T)
-
-
-@propagates(scalar.Activate)
-def _activate(use: Use) -> None:
-    _activation(use, use.values[5])
-
-
-@propagates(activation2.Activate2)
-def _activate2(use: Use) -> None:
-    _activation(use, use.values[11])
-
-
-def _activation(use: Use, command: ReduceCommand) -> None:
-    dst = use.operand(0)
-    shape = dst.view.shape
-    mask = _combined(use, shape)
-    dst.write(mask)
-    if command is ReduceCommand.idle:
-        return
-    rows = use.shadow.accumulator_marks(use.state, shape[0])
-    if command is not ReduceCommand.reduce:
-        rows[...] = True
-    if command is not ReduceCommand.reset and mask is not None:
-        rows &= _every(mask.reshape(shape[0], -1), 1)
 
 
 @propagates(scalar.ActReadAccumulator)

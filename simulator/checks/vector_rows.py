@@ -8,11 +8,12 @@ import numpy as np
 
 from isa.enums import ReduceCommand
 from isa.machine import accumulate, scan, search, statistics
+from isa.machine.scalar import ACCUMULATORS
+from isa.spec import MachineInstruction
 from simulator.checks.propagation import (
     Mask,
     Use,
     both,
-    element_wise_mask,
     propagates,
     read_accumulators,
 )
@@ -69,18 +70,19 @@ def accumulated(use: Use, mask: Mask, command: ReduceCommand, initial: int | Non
 propagates(accumulate.VectorReadAccumulator)(read_accumulators)
 
 
-@propagates(scan.TensorScalarCumulative)
-def _tensor_scalar_cumulative(use: Use) -> None:
-    dst, command = use.operand(0), use.values[6]
-    mask = rows_of(element_wise_mask(use, dst.view.shape, (1, 4)))
-    accumulated(use, None, command, 5)
-    registers = use.shadow.accumulator_marks(use.state, dst.view.shape[0])
-    result = carried(mask, None if registers.all() else registers[:, None])
-    if result is None:
-        dst.write(None)
-        return
-    registers &= np.logical_and.reduce(result, axis=1)
-    dst.write(_shaped(result, dst.view.shape))
+def cumulated(use: Use, mask: Mask, command: ReduceCommand, initial: int | None) -> Mask:
+    """Follow a running fold of elements with these marks; the marks of its results."""
+    accumulated(use, None, command, initial)
+    registers = use.shadow.accumulator_marks(use.state, use.operand(0).view.shape[0])
+    result = carried(rows_of(mask), None if registers.all() else registers[:, None])
+    if result is not None:
+        registers &= np.logical_and.reduce(result, axis=1)
+    return result
+
+
+def keeps_registers(row: type[MachineInstruction]) -> bool:
+    """Whether idle leaves the row's accumulate registers what they are."""
+    return not any(state.idle for state in row.state if state.name == ACCUMULATORS)
 
 
 def _whole(mask: Mask) -> Mask:

@@ -21,7 +21,6 @@ import numpy as np
 
 from simulator.oracle import (  # noqa: F401  (each registers its kernels)
     accumulate,
-    activation2,
     debug,
     dma,
     elementwise,
@@ -30,7 +29,6 @@ from simulator.oracle import (  # noqa: F401  (each registers its kernels)
     mx,
     random,
     ranks,
-    scalar,
     scan,
     search,
     sequence,

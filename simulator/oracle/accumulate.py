@@ -10,6 +10,7 @@ from isa.alu import AluOperator
 from isa.enums import ReduceCommand
 from isa.errors import NeuronError
 from isa.machine import accumulate as instructions
+from isa.machine import scalar
 from simulator.machine import CoreState
 from simulator.numerics.conversion import load_fp32, store
 from simulator.numerics.expressions import alu
@@ -58,16 +59,44 @@ def accumulate(
     result: Array,
     command: ReduceCommand,
     initial: Any = None,
-) -> None:
-    """Fold fp32 results [P, *free] into the registers of their partitions, as `command` says."""
+) -> Array:
+    """Fold fp32 results [P, *free] into the registers of their partitions, as `command` says; the
+    results."""
     if command is ReduceCommand.idle:
-        return
+        return result
     lines = result.reshape(result.shape[0], -1)
     registers = accumulators(state, lines.shape[0])
     start(registers, op, command, initial)
     if command is not ReduceCommand.reset:
         reduced = reduce_rows(op, lines, "float32")
         registers[...] = canonical_nan(alu(op.name)(registers, reduced))
+    return result
+
+
+def cumulate(
+    state: CoreState, op: AluOperator, values: Array, command: ReduceCommand, initial: Any = None
+) -> Array:
+    """element <op> register, in ascending order along each partition of fp32 values [P, *free];
+    each result is the register's next value. What they hold first is as `command` says."""
+    lines = columns_first(values)
+    registers = accumulators(state, values.shape[0])
+    start(registers, op, command, initial)
+    result, carried = np.empty(lines.shape, np.float32), registers
+    for line, into in zip(lines, result):
+        carried = alu(op.name)(line, carried, out=into)
+    result = canonical_nan(result)
+    registers[...] = result[-1]
+    return result.T.reshape(values.shape)
+
+
+def columns_first(view: Array) -> Array:
+    """fp32 elements as contiguous [elements, partitions], so that a step of a scan is a row."""
+    return np.ascontiguousarray(load_fp32(view).reshape(view.shape[0], -1).T)
+
+
+@kernel(scalar.ActReadAccumulator)
+def act_read_accumulator(state: CoreState, dst: Array, lanes: int) -> None:
+    store(dst, accumulators(state, dst.shape[0]))
 
 
 @kernel(instructions.VectorReadAccumulator)

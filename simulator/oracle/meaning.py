@@ -8,19 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from isa.alu import ACTIVATIONS, ALU, AluOperator
+from isa.alu import ACTIVATIONS, ALU, Activation, AluOperator
+from isa.enums import Engine
 from isa.machine import MACHINE_INSTRUCTIONS
 from isa.meaning import Apply, Choose, Element, Named, Number, Pattern, Position, Term
 from isa.spec import MachineInstruction
 from simulator.machine import CoreState
 from simulator.numerics import expressions
 from simulator.numerics.conversion import load_fp32
-from simulator.oracle.accumulate import accumulate
+from simulator.numerics.expressions import native_integers
+from simulator.oracle.accumulate import accumulate, cumulate
 from simulator.oracle.elementwise import as_column, direct, finish, like
 from simulator.oracle.table import KERNELS, Kernel
-from simulator.views import bits
+from simulator.views import bits, dtype_name
 
 Array = np.ndarray[Any, Any]
+
+_INTEGERS = frozenset({"int32", "uint32"})
 
 
 class Values:
@@ -47,14 +51,63 @@ class Values:
             return self.fields[operator.field]
         return (ALU if table == "alu" else ACTIVATIONS)[operator]
 
+    def taken(self, term: Apply) -> tuple[Any, tuple[Term, ...]]:
+        """The operator of a term, and the terms that it takes; None where it is its first term."""
+        operator = self.operator(term.table, term.operator)
+        if operator is None:
+            return None, term.terms[:1]
+        arity = operator.arity if isinstance(operator, AluOperator) else 1
+        if isinstance(operator, Activation) and operator.parameter is not None:
+            arity = 2
+        terms = term.terms[:arity]
+        last = terms[-1]
+        if len(terms) == 2 and isinstance(last, Element) and self.fields[last.field] is None:
+            return None, terms[:1]
+        return operator, terms
 
-def value_of(term: Term, values: Values, out: Array | None = None) -> Any:
-    """The value of a term for each element, in fp32; `out`: where it may be put."""
+    def is_set(self, flag: str | None) -> bool:
+        """Whether a row's flag is set; not where it has none."""
+        return flag is not None and bool(self.fields[flag])
+
+
+def element_type(row: type[MachineInstruction], values: Values, engine: Engine) -> str:
+    """The numbers in which a use of a row is computed: "float32", integers, or, for bit patterns,
+    integers without sign."""
+    numbers = row.meaning.numbers if row.meaning is not None else None
+    if numbers is None:
+        return "float32"
+    operator = values.fields[numbers.operator]
+    operands = [values.fields[name] for _, name, _ in row.operands]
+    views = [operand for operand in operands if isinstance(operand, np.ndarray)]
+    if not operator.arithmetic:
+        return f"uint{8 * max(view.dtype.itemsize for view in views)}"
+    if numbers.integers and engine is Engine.gpsimd and native_integers(operator.name):
+        types = {dtype_name(view) for view in views}
+        if types <= _INTEGERS:
+            return types.pop() if len(types) == 1 else "int64"
+    return "float32"
+
+
+def _loaded(field: str, values: Values, element: str) -> Any:
+    """An operand's elements, shaped to go with those of the result."""
+    value, column = values.fields[field], values.is_column(field)
+    if element == "float32":
+        if column:
+            return as_column(value, len(values.shape))
+        return like(load_fp32(value), values.shape)
+    number = np.dtype(element).type
+    if not isinstance(value, np.ndarray):  # in two's complement
+        return number(int(value) & ((1 << 8 * number().itemsize) - 1))
+    stored = bits(value) if element.startswith("u") else value
+    shape = (value.shape[0],) + (1,) * (len(values.shape) - 1) if column else values.shape
+    return like(stored.astype(element), shape)
+
+
+def value_of(term: Term, values: Values, element: str = "float32", out: Array | None = None) -> Any:
+    """The value of a term for each element, in numbers of a type; `out`: where it may be put."""
     fields = values.fields
     if isinstance(term, Element):
-        if values.is_column(term.field):
-            return as_column(fields[term.field], len(values.shape))
-        return like(load_fp32(fields[term.field]), values.shape)
+        return _loaded(term.field, values, element)
     if isinstance(term, Pattern):
         return like(bits(fields[term.field]), values.shape)
     if isinstance(term, Number):
@@ -67,22 +120,21 @@ def value_of(term: Term, values: Values, out: Array | None = None) -> Any:
             chosen(term, values), value_of(term.chosen, values), value_of(term.other, values)
         )
     assert isinstance(term, Apply)
-    operator = values.operator(term.table, term.operator)
-    given = [value_of(part, values) for part in taken(term, operator)]
-    function = expressions.alu if term.table == "alu" else expressions.activation
-    return function(operator.name)(*given, out=out)
-
-
-def taken(term: Apply, operator: Any) -> tuple[Term, ...]:
-    """The terms that an operator takes."""
-    return term.terms[: operator.arity] if isinstance(operator, AluOperator) else term.terms
+    operator, terms = values.taken(term)
+    if operator is None:
+        return value_of(terms[0], values, element, out)
+    given = [value_of(part, values, element) for part in terms]
+    if values.is_set(term.reverse):
+        given.reverse()
+    if term.table == "alu":
+        return expressions.alu(operator.name, element)(*given, out=out)
+    return expressions.activation(operator.name)(*given, out=out)
 
 
 def chosen(term: Choose, values: Values) -> Any:
     """Where a choice is for its first term."""
     condition = value_of(term.condition, values) != 0
-    reverse = term.reverse is not None and values.fields[term.reverse]
-    return ~condition if reverse else condition
+    return ~condition if values.is_set(term.reverse) else condition
 
 
 def compute(row: type[MachineInstruction], state: CoreState, *fields: Any) -> None:
@@ -90,12 +142,19 @@ def compute(row: type[MachineInstruction], state: CoreState, *fields: Any) -> No
     meaning = row.meaning
     assert meaning is not None
     values, dst = Values(row, fields), fields[0]
-    result = value_of(meaning.result, values, direct(dst, values.shape))
+    element = element_type(row, values, state.engine)
+    if element != "float32":
+        result = like(value_of(meaning.result, values, element), dst.shape)
+        target = bits(dst) if element.startswith("u") else dst
+        target[...] = result.astype(target.dtype)
+        return
+    result = value_of(meaning.result, values, out=direct(dst, values.shape))
     if meaning.fold is not None:
         fold = meaning.fold
         operator = values.operator("alu", fold.operator)
         initial = None if fold.initial is None else values.fields[fold.initial]
-        accumulate(state, operator, result, values.fields[fold.command], initial)
+        folded = cumulate if fold.running else accumulate
+        result = folded(state, operator, result, values.fields[fold.command], initial)
     finish(dst, result)
 
 

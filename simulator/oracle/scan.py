@@ -7,22 +7,15 @@ from typing import Any
 import numpy as np
 
 from isa.alu import AluOperator
-from isa.enums import ReduceCommand
 from isa.machine import scan
 from simulator.machine import CoreState
 from simulator.numerics.conversion import load_fp32, store
 from simulator.numerics.expressions import alu
 from simulator.numerics.special_values import canonical_nan
-from simulator.oracle.accumulate import accumulators, start
-from simulator.oracle.elementwise import as_column
+from simulator.oracle.accumulate import columns_first
 from simulator.oracle.table import kernel
 
 Array = np.ndarray[Any, Any]
-
-
-def columns_first(view: Array) -> Array:
-    """fp32 elements as contiguous [elements, partitions], so that a step of a scan is a row."""
-    return np.ascontiguousarray(load_fp32(view).reshape(view.shape[0], -1).T)
 
 
 @kernel(scan.TensorTensorScan)
@@ -48,27 +41,3 @@ def tensor_tensor_scan(
         carried = one(carried, x) if reverse0 else one(x, carried)
         carried = two(y, carried, out=into) if reverse1 else two(carried, y, out=into)
     store(dst, canonical_nan(result.T).reshape(dst.shape))
-
-
-@kernel(scan.TensorScalarCumulative)
-def tensor_scalar_cumulative(
-    state: CoreState,
-    dst: Array,
-    src: Array,
-    op0: AluOperator,
-    op1: AluOperator,
-    operand0: Any,
-    initial: Any,
-    reduce_command: ReduceCommand,
-) -> None:
-    x = columns_first(src)
-    one, two = alu(op0.name), alu(op1.name)
-    values = one(x) if op0.arity == 1 else one(x, as_column(operand0, 2).T)
-    registers = accumulators(state, dst.shape[0])
-    start(registers, op1, reduce_command, initial)
-    result, carried = np.empty(values.shape, np.float32), registers
-    for value, into in zip(values, result):
-        carried = two(value, carried, out=into)
-    result = canonical_nan(result)
-    registers[...] = result[-1]
-    store(dst, result.T.reshape(dst.shape))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa.alu import ALU, Activation, AluOperator
+from isa.alu import AluOperator
 from isa.enums import Engine, ReduceCommand
-from isa.machine import accumulate, activation2, scalar
+from isa.machine import accumulate, scalar
 from simulator.native.codegen.expressions import covers
 from simulator.native.plans.plan import Bound, Plan
 from simulator.native.plans.table import plans
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from simulator.machine import CoreState
 
 Array = np.ndarray[Any, Any]
-
-_BYPASS = ALU["bypass"]
 
 
 class AccumulatingPlan:
@@ -177,77 +175,3 @@ def vector_read_accumulator(
     engine: Engine, dst: Array, negate: bool, lanes: int
 ) -> ReadPlan | None:
     return _reading(dst, negate, lanes)
-
-
-@plans(scalar.Activate)
-def activate(
-    engine: Engine,
-    dst: Array,
-    data: Array,
-    op: Activation,
-    bias: Any,
-    scale: Any,
-    reduce_command: ReduceCommand,
-) -> Plan | AccumulatingPlan | ThroughRows | None:
-    if not converting(dst, data):
-        return None
-    inputs: list[Operand] = [tile(1, data)]
-    # A scale of 1 changes nothing but the NaN, which come out canonical.
-    operands = [("multiply", scalar_operand(4, scale, data))]
-    if bias is not None:
-        operands.append(("add", scalar_operand(3, bias, data)))
-    for _, operand in operands:
-        if operand is None:
-            return None
-        inputs.append(operand)
-    steps: list[MapStep] = []
-    current = 0
-    for taken, (name, _) in enumerate(operands, 1):
-        steps.append(("alu", name, (current, taken)))
-        current = len(inputs) + len(steps) - 1
-    steps.append(("activation", op.name, (current,)))
-    return accumulating(dst, inputs, steps, ALU["add"], reduce_command, 6)
-
-
-@plans(activation2.Activate2)
-def activate2(
-    engine: Engine,
-    dst: Array,
-    data: Array,
-    op: Activation,
-    op0: AluOperator,
-    operand0: Any,
-    op1: AluOperator,
-    operand1: Any,
-    reverse0: bool,
-    reverse1: bool,
-    parameter: Any,
-    reduce_op: AluOperator,
-    reduce_command: ReduceCommand,
-) -> Plan | AccumulatingPlan | ThroughRows | None:
-    if not converting(dst, data):
-        return None
-    inputs: list[Operand] = [tile(1, data)]
-    chain: list[tuple[str, str, bool]] = []
-    stages = ((op0, 4, operand0, reverse0), (op1, 6, operand1, reverse1))
-    for operator, position, value, reverse in stages:
-        if operator is _BYPASS:
-            continue
-        operand = None if value is None else scalar_operand(position, value, data)
-        if operand is None or operator.arity == 1:
-            return None
-        inputs.append(operand)
-        chain.append(("alu", operator.name, reverse))
-    if op.parameter is not None:
-        operand = scalar_operand(9, parameter, data)
-        if operand is None:
-            return None
-        inputs.append(operand)
-    steps: list[MapStep] = []
-    current = 0
-    for taken, (table, name, reverse) in enumerate(chain, 1):
-        steps.append((table, name, (taken, current) if reverse else (current, taken)))
-        current = len(inputs) + len(steps) - 1
-    last = (current,) if op.parameter is None else (current, current, len(inputs) - 1)
-    steps.append(("activation", op.name, last))
-    return accumulating(dst, inputs, steps, reduce_op, reduce_command, 12)

@@ -16,7 +16,7 @@ from isa.enums import Engine
 from isa.machine import elementwise
 from simulator.memory import LINE
 from simulator.native.codegen import ports
-from simulator.native.codegen.expressions import TABLES, covers, lane_type, print_expression
+from simulator.native.codegen.expressions import TABLES, lane_type, print_expression
 from simulator.native.codegen.nest import Nest
 from simulator.native.codegen.text import FunctionText, Value
 from simulator.native.plans.iteration_space import Dim, by_partition, column, dims, space
@@ -33,7 +33,6 @@ from simulator.native.plans.plan import (
 from simulator.native.plans.table import compiled, plans
 from simulator.native.rows.partials import LANES, Reducer
 from simulator.numerics.conversion import store_number
-from simulator.numerics.expressions import native_integers
 from simulator.views import bits, dtype_name, same_type, view_dtype
 
 Array = np.ndarray[Any, Any]
@@ -43,8 +42,6 @@ MapStep = tuple[str, str, tuple[int, ...]]
 
 PAIRS = 2 * LANES
 """Elements of bfloat16 in a vector of words."""
-
-_NATIVE = frozenset({"int32", "uint32"})
 
 _IN_MEMORY = ("tile", "column")
 """Kinds of access to inputs that are read from memory."""
@@ -281,7 +278,7 @@ class Map:
     def _steps(self, f: FunctionText, values: list[Value]) -> Value:
         for table, name, arguments in self.steps:
             inputs = dict(zip(("x", "y", "z"), (values[index] for index in arguments)))
-            inputs["relu_param"] = inputs.get("z", f.like(values[0], 0))
+            inputs["relu_param"] = inputs.get("y", f.like(values[0], 0))
             expression = TABLES[table][name].expression
             values.append(print_expression(f, expression, self.domain, inputs))
         return values[-1] if self.steps else values[0]
@@ -463,122 +460,6 @@ def scalar_operand(position: int, value: Any, data: Array) -> Operand | None:
     if not isinstance(value, np.ndarray):
         return number(position)
     return column_of(position, value, data) if converting(value) else None
-
-
-@plans(elementwise.TensorTensor)
-def tensor_tensor(engine: Engine, dst: Array, data1: Array, data2: Array, op: Any) -> Plan | None:
-    if not op.arithmetic:
-        return _bit_plan(dst, data1, ((op, 2, data2, False),))
-    domain = "float32"
-    if engine is Engine.gpsimd and native_integers(op.name):
-        types = {dtype_name(dst), dtype_name(data1), dtype_name(data2)}
-        if types <= _NATIVE:
-            domain = types.pop() if len(types) == 1 else "int64"
-    if not covers("alu", op.name, domain) or not converting(dst, data1, data2):
-        return None
-    return map_plan(
-        domain, dst, [tile(1, data1), tile(2, data2)], [("alu", op.name, (0, 1)[: op.arity])]
-    )
-
-
-@plans(elementwise.TensorScalar)
-def tensor_scalar(
-    engine: Engine,
-    dst: Array,
-    data: Array,
-    op0: Any,
-    operand0: Any,
-    reverse0: bool,
-    op1: Any,
-    operand1: Any,
-    reverse1: bool,
-) -> Plan | None:
-    pairs = [(op0, 3, operand0, reverse0)]
-    if op1 is not None:
-        pairs.append((op1, 6, operand1, reverse1))
-    if not op0.arithmetic:
-        return _bit_plan(dst, data, pairs)
-    return _chain(dst, data, pairs)
-
-
-@plans(elementwise.ScalarTensorTensor)
-def scalar_tensor_tensor(
-    engine: Engine,
-    dst: Array,
-    data: Array,
-    op0: Any,
-    operand0: Any,
-    reverse0: bool,
-    op1: Any,
-    operand1: Array,
-    reverse1: bool,
-) -> Plan | None:
-    if not converting(operand1):
-        return None
-    return _chain(dst, data, [(op0, 3, operand0, reverse0)], (op1, tile(6, operand1), reverse1))
-
-
-def _chain(
-    dst: Array,
-    data: Array,
-    pairs: Sequence[tuple[Any, int, Any, bool]],
-    last: tuple[Any, Operand, bool] | None = None,
-) -> Plan | None:
-    """(data <op> operand) <op> operand ... in fp32."""
-    if not converting(dst, data):
-        return None
-    inputs: list[Operand] = [tile(1, data)]
-    chain: list[tuple[Any, Operand | None, bool]] = []
-    for op, position, value, reverse in pairs:
-        operand = scalar_operand(position, value, data) if op.arity == 2 else None
-        if op.arity == 2 and operand is None:
-            return None
-        chain.append((op, operand, reverse))
-    if last is not None:
-        chain.append(last)
-    inputs += [operand for op, operand, _ in chain if operand is not None and op.arity == 2]
-    steps: list[MapStep] = []
-    taken, current = 0, 0
-    for op, _, reverse in chain:
-        if not covers("alu", op.name, "float32"):
-            return None
-        arguments: tuple[int, ...] = (current,)
-        if op.arity == 2:
-            taken += 1
-            arguments = (taken, current) if reverse else (current, taken)
-        steps.append(("alu", op.name, arguments))
-        current = len(inputs) + len(steps) - 1
-    return map_plan("float32", dst, inputs, steps)
-
-
-def _bit_plan(dst: Array, data: Array, pairs: Sequence[tuple[Any, int, Any, bool]]) -> Plan | None:
-    """Bit patterns at the width of the widest tile."""
-    arrays = [value for _, _, value, _ in pairs if isinstance(value, np.ndarray)]
-    if any(DTYPES[dtype_name(value)].is_float for value in arrays):
-        return None
-    width = 8 * max(view.dtype.itemsize for view in (dst, data, *arrays))
-    domain = f"uint{width}"
-    inputs, steps = [tile(1, data, unsigned(data))], []
-    for op, position, value, _ in pairs:
-        if not covers("alu", op.name, domain):
-            return None
-        if op.arity == 1:
-            continue
-        if not isinstance(value, np.ndarray):
-            inputs.append(number(position, domain, int))
-        elif value.size == value.shape[0]:
-            inputs.append(column_of(position, value, data, unsigned(value)))
-        else:
-            inputs.append(tile(position, value, unsigned(value)))
-    taken, current = 0, 0
-    for op, _, _, reverse in pairs:
-        arguments: tuple[int, ...] = (current,)
-        if op.arity == 2:
-            taken += 1
-            arguments = (taken, current) if reverse else (current, taken)
-        steps.append(("alu", op.name, arguments))
-        current = len(inputs) + len(steps) - 1
-    return map_plan(domain, dst, inputs, steps, output_dtype=unsigned(dst))
 
 
 def unsigned(view: Array) -> str:

@@ -21,15 +21,17 @@ from simulator.native.rows.elementwise import (
     MapStep,
     Operand,
     affine,
+    column_of,
     constant,
     converting,
     map_plan,
-    scalar_operand,
+    number,
     tile,
     unsigned,
 )
+from simulator.native.rows.scan import CumulativePlan, cumulative
 from simulator.native.rows.through_rows import ThroughRows
-from simulator.oracle.meaning import Values, taken
+from simulator.oracle.meaning import Values, element_type
 
 Array = np.ndarray[Any, Any]
 
@@ -40,8 +42,10 @@ _WORD = 4
 class _Steps:
     """Inputs and steps of a `Map` for a term; None in `inputs` where native code has no form."""
 
-    def __init__(self, row: type[MachineInstruction], values: Values, term: Term) -> None:
-        self.row, self.values = row, values
+    def __init__(
+        self, row: type[MachineInstruction], values: Values, term: Term, element: str
+    ) -> None:
+        self.row, self.values, self.element = row, values, element
         self._numbers: dict[Term, int] = {}
         self.inputs: list[Operand | None] = []
         for leaf in self._used(term):
@@ -51,14 +55,9 @@ class _Steps:
         self.steps: list[MapStep] = []
         self._step(term)
 
-    def _operator(self, term: Term) -> tuple[str, Any]:
-        """The table and the operator of a term."""
-        assert isinstance(term, Apply)
-        return term.table, self.values.operator(term.table, term.operator)
-
     def _parts(self, term: Term) -> tuple[Term, ...]:
-        """The terms that count: an operator of one operand takes no second one."""
-        return taken(term, self._operator(term)[1]) if isinstance(term, Apply) else parts(term)
+        """The terms that count."""
+        return self.values.taken(term)[1] if isinstance(term, Apply) else parts(term)
 
     def _used(self, term: Term) -> list[Term]:
         inside = self._parts(term)
@@ -80,45 +79,63 @@ class _Steps:
             # Patterns that are not zero are numbers that are not, if they have no sign.
             fits = value.dtype.itemsize <= _WORD
             return tile(position, value, unsigned(value)) if fits else None
+        if value is None:
+            return None
+        if not isinstance(value, np.ndarray):
+            if self.element == "float32":
+                return number(position)
+            return number(position, self.element, int)
+        if self.element == "float32" and not converting(value):
+            return None
+        dtype = unsigned(value) if self.element.startswith("u") else None
         if self.values.is_column(leaf.field):
-            return None if value is None else scalar_operand(position, value, np.empty(shape))
-        return tile(position, value) if converting(value) else None
+            return column_of(position, value, np.broadcast_to(np.float32(0), shape), dtype)
+        return tile(position, value, dtype)
 
     def _step(self, term: Term) -> int:
         """The number of the term's value."""
         if term in self._numbers:
             return self._numbers[term]
         arguments = tuple(self._step(part) for part in self._parts(term))
+        assert isinstance(term, (Apply, Choose))
+        reverse = self.values.is_set(term.reverse)
         if isinstance(term, Choose):
-            reverse = term.reverse is not None and self.values.fields[term.reverse]
             self.steps.append(("choice", "unless" if reverse else "where", arguments))
         else:
-            table, operator = self._operator(term)
-            self.steps.append((table, operator.name, arguments))
+            operator = self.values.taken(term)[0]
+            if operator is None:
+                return arguments[0]
+            ordered = arguments[::-1] if reverse else arguments
+            self.steps.append((term.table, operator.name, ordered))
         self._numbers[term] = len(self.inputs) + len(self.steps) - 1
         return self._numbers[term]
 
 
 def _plan(
     row: type[MachineInstruction], engine: Engine, *fields: Any
-) -> Plan | AccumulatingPlan | ThroughRows | None:
+) -> Plan | AccumulatingPlan | CumulativePlan | ThroughRows | None:
     meaning, dst = row.meaning, fields[0]
     assert meaning is not None
-    if not converting(dst):
-        return None
     values = Values(row, fields)
-    made = _Steps(row, values, meaning.result)
+    element = element_type(row, values, engine)
+    if element == "float32" and not converting(dst):
+        return None
+    made = _Steps(row, values, meaning.result, element)
     inputs = [operand for operand in made.inputs if operand is not None]
     if len(inputs) < len(made.inputs):
         return None
     fold = meaning.fold
     if fold is None:
-        if not all(covers(table, name, "float32") for table, name, _ in made.steps):
+        if not all(covers(table, name, element) for table, name, _ in made.steps):
             return None
-        return map_plan("float32", dst, inputs, made.steps)
+        output = unsigned(dst) if element.startswith("u") else None
+        return map_plan(element, dst, inputs, made.steps, output_dtype=output)
     operator: AluOperator = values.operator("alu", fold.operator)
     initial = None if fold.initial is None else row.field_names.index(fold.initial)
     command = values.fields[fold.command]
+    if fold.running:
+        loaded = None if initial is None or fields[initial] is None else (initial, fields[initial])
+        return cumulative(dst, inputs, made.steps, operator, command, len(fields), loaded)
     return accumulating(dst, inputs, made.steps, operator, command, len(fields), initial)
 
 

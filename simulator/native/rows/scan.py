@@ -194,35 +194,31 @@ class CumulativePlan:
         return Bound([job._replace(slots=own)], registers)
 
 
-@plans(scan.TensorScalarCumulative)
-def tensor_scalar_cumulative(
-    engine: Engine,
+def cumulative(
     dst: Array,
-    src: Array,
-    op0: AluOperator,
-    op1: AluOperator,
-    operand0: Any,
-    initial: Any,
-    reduce_command: ReduceCommand,
+    inputs: Sequence[Operand],
+    steps: Sequence[MapStep],
+    op: AluOperator,
+    command: ReduceCommand,
+    values: int,
+    initial: tuple[int, Any] | None = None,
 ) -> CumulativePlan | None:
-    if not converting(dst, src) or alu_ufunc(op1.name) is None:
+    """The plan of a row of `values` fields that applies `steps` in fp32 and folds each result into
+    the accumulate register, from where the destination takes it. `initial`: position and value of
+    what load_reduce loads."""
+    if alu_ufunc(op.name) is None or any(operand.access != "tile" for operand in inputs[:1]):
         return None
-    inputs = [tile(1, src)]
-    if op0.arity == 2:
-        operand = scalar_operand(4, operand0, src)
-        if operand is None:
-            return None
-        inputs.append(operand)
-    registers, identity = 7, 8
-    kept = column_of(registers, np.empty((dst.shape[0], 1), np.float32), src)
+    # Behind the row's fields are the registers and the operator's beginning.
+    kept = column_of(values, np.empty((dst.shape[0], 1), np.float32), dst)
     start: Operand | None = kept
-    if reduce_command in STARTS:
-        start = number(identity)
-    elif reduce_command is ReduceCommand.load_reduce:
-        start = None if initial is None else scalar_operand(5, initial, src)
+    if command in STARTS:
+        start = number(values + 1)
+    elif command is ReduceCommand.load_reduce:
+        start = None if initial is None else scalar_operand(*initial, dst)
     if start is None:
         return None
-    count = 1 + len(inputs)
-    steps = [("alu", op0.name, (1, 2)[: op0.arity]), ("alu", op1.name, (count, 0))]
-    plan = _plan(dst, inputs, start, steps, kept)
-    return None if plan is None else CumulativePlan(plan, op1)
+    # What is carried comes before the inputs.
+    mapped = [(table, name, tuple(n + 1 for n in taken)) for table, name, taken in steps]
+    last = len(inputs) + len(steps)
+    plan = _plan(dst, inputs, start, [*mapped, ("alu", op.name, (last, 0))], kept)
+    return None if plan is None else CumulativePlan(plan, op)
