@@ -337,6 +337,44 @@ def test_file_names_say_what_is_in_them() -> None:
     assert [short(path) for path in python_files() if path.name in vague] == []
 
 
+def names_by_identity(node: ast.AST) -> bool:
+    """Whether code uses identities of objects, but as fields of a structure of C."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "id":
+        return True
+    inside = (n for n in ast.iter_child_nodes(node) if not isinstance(n, ast.keyword))
+    return any(map(names_by_identity, inside))
+
+
+def kept_by_identity(module: ast.Module) -> Iterator[str]:
+    """Functions that use identities and a dictionary of the module, which was empty at first, or
+    that are cached."""
+    containers = {
+        name.id
+        for node in module.body
+        if isinstance(node, (ast.Assign, ast.AnnAssign))
+        and re.fullmatch(r"\{\}|\w*[dD]ict\w*\(.*\)", ast.unparse(node.value or node))
+        for name in ([node.target] if isinstance(node, ast.AnnAssign) else node.targets)
+        if isinstance(name, ast.Name)
+    }
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef) and names_by_identity(node):
+            names = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+            cached = any("cache" in ast.unparse(decorator) for decorator in node.decorator_list)
+            if cached or names & containers:
+                yield node.name
+
+
+def test_no_cache_that_outlives_a_call_has_identities_as_keys() -> None:
+    found = [(short(p), name) for p in sources(*CHAIN) for name in kept_by_identity(tree(p))]
+    assert found == []
+
+
+def test_a_cache_by_identity_is_found() -> None:
+    code = "_known: dict[int, int] = {}\ndef f(x):\n  return _known.setdefault(id(x), 1)\n"
+    assert list(kept_by_identity(ast.parse(code))) == ["f"]
+    assert list(kept_by_identity(ast.parse(code.replace("id(x)", "x")))) == []
+
+
 def asserts(function: ast.FunctionDef) -> bool:
     """Whether a function asserts and returns nothing; functions inside are not looked at."""
     inside, own = [*function.body], []

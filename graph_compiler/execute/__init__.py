@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["execute", "prepare"]
 
 _KEPT = 8
-_recent: OrderedDict[tuple[int, int], tuple[Module, Executable]] = OrderedDict()
+_recent: OrderedDict[tuple[Module, int], Executable] = OrderedDict()
 _recent_order = threading.Lock()
 
 
@@ -57,15 +57,15 @@ def prepare(module: Module) -> Executable:
     from graph_compiler.execute.executable import Executable
 
     threads = threads_wanted()
-    key = id(module), threads
+    key = module, threads
     with _recent_order:
         found = _recent.get(key)
         if found is not None:
             _recent.move_to_end(key)
-            return found[1]
+            return found
     made = Executable(module, threads=threads)
     with _recent_order:
-        _, executable = _recent.setdefault(key, (module, made))
+        executable = _recent.setdefault(key, made)
         _recent.move_to_end(key)
         while len(_recent) > _KEPT:
             _recent.popitem(last=False)
