@@ -21,7 +21,7 @@ from isa.program import allocation_bounds, allocations_of
 from simulator.by_identity import ByIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from isa.access import AccessPattern
     from simulator.machine import CoreState
@@ -212,14 +212,13 @@ class PickedColumns:
         return np.take_along_axis(self.base, self.positions(group), axis=1), None
 
 
-class Window:
-    """An access pattern of a bound program placed in a core's memories.
+class Placed:
+    """An access placed in memory: element (i, j, ...) starts at byte `origin` + `offset` +
+    i * strides[0] + ..., and at as much more as registers say.
 
-    `view(registers)` gives the NumPy view (or `Indirect`, or `PickedColumns`) for the values that
-    the issuing engine's registers hold; unless `dynamic` it is the same object every time. `low`
-    and `high` say how far the access extends from its offset; it stays between `floor` and `limit`:
-    in its tensor (HBM), partition, or, where registers move it, allocation. By how much registers
-    move these limits is in `moved`.
+    `view(registers)` gives the NumPy view (or `Indirect`, or `PickedColumns`) for the values of
+    registers; unless `dynamic` it is the same object every time. `low` and `high` say how far the
+    access extends from its offset, within a partition on chip. A subclass says where it may be.
     """
 
     __slots__ = (
@@ -228,36 +227,43 @@ class Window:
         "dtype",
         "dynamic",
         "fixed",
-        "floor",
         "high",
         "index",
-        "limit",
         "low",
         "moved",
         "name",
         "offset",
         "on_chip",
         "origin",
-        "pattern",
         "registers",
         "shape",
         "skip",
-        "state",
         "strides",
     )
 
-    def __init__(self, state: CoreState, pattern: AccessPattern, skip: bool = False) -> None:
-        self.state = state
-        self.pattern = pattern
-        size = DTYPES[pattern.dtype].size
-        dims = pattern.dims
-        self.index: Window | None = None
-        self.count = 0
-        if pattern.vector_offset is not None:
-            self.index = Window(state, pattern.vector_offset)
-            self.count = dims[0][1]
-            dims = ((pattern.vector_stride, pattern.vector_bound), *dims[1:])
+    def __init__(
+        self,
+        buffer: np.ndarray[Any, Any],
+        name: str,
+        offset: int,
+        dims: Sequence[tuple[int, int]],
+        rows: tuple[int, int] | None,
+        registers: tuple[tuple[int, int], ...],
+        skip: bool,
+        index: Placed | None,
+        picked: tuple[int, int],
+    ) -> None:
+        """`dims`: (stride in elements, count) of each dimension in HBM, or of the free ones on
+        chip, where `rows` are the partitions: how many, and how many bytes apart. Where an `index`
+        picks along the first of `dims`, `picked` is what it picks from."""
+        self.buffer, self.name, self.dtype = buffer, name, view_dtype(name)
+        self.offset, self.registers, self.skip, self.index = offset, registers, skip, index
+        self.origin = self.count = 0
+        self.moved: tuple[tuple[int, int], ...] = ()
+        if index is not None:
+            self.count, dims = dims[0][1], (picked, *dims[1:])
         shape, strides = [], []
+        size = self.dtype.itemsize
         low, high = 0, size
         for stride, count in dims:
             stride *= size
@@ -267,45 +273,15 @@ class Window:
                 low += (count - 1) * stride
             else:
                 high += (count - 1) * stride
-        self.low, self.high = low, high
-        self.floor = 0
-        self.on_chip = pattern.memory.on_chip
-        if self.on_chip:
-            arena = state.sbuf if pattern.memory is Memory.sbuf else state.psum
-            last = pattern.start_partition + pattern.partitions
-            if pattern.start_partition < 0 or last > arena.partitions:
-                raise NeuronError(
-                    "address-out-of-range",
-                    f"Partitions {pattern.start_partition} to {last - 1} of {arena.partitions}.",
-                )
-            self.buffer = arena.buffer
-            self.origin = pattern.start_partition * arena.pitch
-            self.limit = arena.partition_bytes
-            held = allocation_bounds(state.allocations, pattern) if pattern.registers else None
-            if held is not None:
-                self.floor, self.limit = held
-            shape.insert(0, pattern.partitions)
-            strides.insert(0, arena.pitch)
-        else:
-            self.buffer = state.device.tensors[pattern.tensor]
-            self.origin = 0
-            self.limit = self.buffer.size
-        self.moved: tuple[tuple[int, int], ...] = ()
-        if pattern.limits is not None:
-            self.floor, self.limit, self.moved = pattern.limits
-        self.name = pattern.dtype
-        self.dtype = view_dtype(pattern.dtype)
-        self.offset = pattern.offset
-        self.shape = tuple(shape)
-        self.strides = tuple(strides)
-        self.registers = pattern.registers
-        self.skip = skip
-        self.dynamic: bool = bool(self.registers)
-        if self.index is not None and self.index.dynamic:
-            self.dynamic = True
+        self.low, self.high, self.on_chip = low, high, rows is not None
+        if rows is not None:
+            shape.insert(0, rows[0])
+            strides.insert(0, rows[1])
+        self.shape, self.strides = tuple(shape), tuple(strides)
+        self.dynamic: bool = bool(registers) or (index is not None and index.dynamic)
         self.fixed: Any = None
 
-    def view(self, registers: Sequence[int]) -> Any:
+    def view(self, registers: Sequence[int] | Mapping[int, int]) -> Any:
         """The operand for these register values, or None when it is out of bounds and `skip`.
 
         Raises NeuronError dynamic-out-of-bounds (with register terms) or out-of-bounds.
@@ -338,6 +314,66 @@ class Window:
         return view
 
     @property
+    def _code(self) -> str:
+        """The error of an access that is outside."""
+        return "dynamic-out-of-bounds" if self.registers else "out-of-bounds"
+
+    def _inside(self, offset: int, moved: int = 0) -> bool:
+        raise NotImplementedError
+
+    def _outside(self, offset: int, moved: int = 0) -> NeuronError:
+        raise NotImplementedError
+
+
+class Window(Placed):
+    """An access pattern of a bound program placed in a core's memories.
+
+    It stays between `floor` and `limit`: in its tensor (HBM), partition, or, where registers move
+    it, allocation. By how much registers move these limits is in `moved`.
+    """
+
+    __slots__ = ("floor", "limit", "pattern", "state")
+
+    index: Window | None
+
+    def __init__(self, state: CoreState, pattern: AccessPattern, skip: bool = False) -> None:
+        self.state = state
+        self.pattern = pattern
+        vector, rows, origin = pattern.vector_offset, None, 0
+        self.floor = 0
+        if pattern.memory.on_chip:
+            arena = state.sbuf if pattern.memory is Memory.sbuf else state.psum
+            last = pattern.start_partition + pattern.partitions
+            if pattern.start_partition < 0 or last > arena.partitions:
+                raise NeuronError(
+                    "address-out-of-range",
+                    f"Partitions {pattern.start_partition} to {last - 1} of {arena.partitions}.",
+                )
+            buffer, rows = arena.buffer, (pattern.partitions, arena.pitch)
+            origin = pattern.start_partition * arena.pitch
+            self.limit = arena.partition_bytes
+            held = allocation_bounds(state.allocations, pattern) if pattern.registers else None
+            if held is not None:
+                self.floor, self.limit = held
+        else:
+            buffer = state.device.tensors[pattern.tensor]
+            self.limit = buffer.size
+        super().__init__(
+            buffer,
+            pattern.dtype,
+            pattern.offset,
+            pattern.dims,
+            rows,
+            pattern.registers,
+            skip,
+            None if vector is None else Window(state, vector),
+            (pattern.vector_stride, pattern.vector_bound),
+        )
+        self.origin = origin
+        if pattern.limits is not None:
+            self.floor, self.limit, self.moved = pattern.limits
+
+    @property
     def base(self) -> Window:
         """All the rows that indices pick from; the window itself where there are none."""
         if self.index is None:
@@ -365,16 +401,15 @@ class Window:
         self.fixed = None
 
     def _outside(self, offset: int, moved: int = 0) -> NeuronError:
-        code = "dynamic-out-of-bounds" if self.registers else "out-of-bounds"
         free = slice(1, None) if self.on_chip else slice(None)
         shape, strides, start = self.shape[free], self.strides[free], offset - self.floor - moved
         holder = self._holder(moved)
         if not holder:
-            return _outside(code, self.name, start, shape, strides, self.limit - self.floor)
+            return _outside(self._code, self.name, start, shape, strides, self.limit - self.floor)
         size = self.dtype.itemsize
         steps = [stride // size for stride in strides]
         return NeuronError(
-            code,
+            self._code,
             f"{self.name}{list(shape)} at element {start // size}"
             f"{' of a partition' * self.on_chip} with strides {steps} leaves {holder}",
         )

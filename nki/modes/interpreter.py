@@ -276,7 +276,7 @@ class Interpreter:
                 if view is None:
                     skip = mode >= 0 and values[mode] is OobMode.skip
                     place = View(value, self.storage_of, skip)
-                    view = place.resolve(registers)
+                    view = place.view(registers)
                     if place.index is not None and value.storage.memory.on_chip:
                         field: Any = row.fields[row.field_names[position]]
                         tile = np.empty((place.shape[0], place.count), view_dtype(value.dtype))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,7 @@ from nki.ir.nodes import Access, Tensor
 from simulator.checks.initialised import Shadow
 from simulator.checks.marks import CLEAN, EMPTY, Region
 from simulator.oracle import fill_sentinel
-from simulator.views import Indirect, PickedColumns, strided, view_dtype
-
-Registers = Mapping[int, int]
-"""Register values by register number."""
+from simulator.views import Placed, view_dtype
 
 
 class Storage:
@@ -120,23 +117,12 @@ class Storage:
         self.initialise()
 
 
-class View:
+class View(Placed):
     """An access placed in its storage. `fixed` is its NumPy view unless registers decide it."""
 
-    __slots__ = (
-        "access",
-        "count",
-        "fixed",
-        "high",
-        "index",
-        "low",
-        "offset",
-        "shape",
-        "skip",
-        "storage",
-        "strides",
-        "terms",
-    )
+    __slots__ = ("access", "storage")
+
+    index: View | None
 
     def __init__(
         self,
@@ -147,80 +133,44 @@ class View:
         size = DTYPES[access.dtype].size
         self.access = access
         self.storage = storage_of(access.storage)
-        shape = list(access.shape)
-        strides = [stride * size for stride in access.strides]
-        self.index: View | None = None
-        self.count = 0
-        if access.vector_offset is not None:
-            self.index = View(access.vector_offset, storage_of)
-            picked = 1 if access.storage.memory.on_chip else 0
-            self.count = shape[picked]
-            shape[picked] = access.vector_bound
-            strides[picked] = access.vector_stride * size
-        self.shape = tuple(shape)
-        self.strides = tuple(strides)
-        self.skip = skip
-        self.terms: tuple[tuple[int, int], ...] = ()
+        vector, rows = access.vector_offset, None
+        dims = [*zip(access.strides, access.shape)]
+        if access.storage.memory.on_chip:
+            (stride, partitions), *dims = dims
+            rows = partitions, stride * size
+        terms: tuple[tuple[int, int], ...] = ()
         offset = access.offset
         if isinstance(offset, Affine):
-            self.terms = tuple((r.number, c * size) for r, c in offset.terms)
+            terms = tuple((r.number, c * size) for r, c in offset.terms)
             offset = offset.constant
-        self.offset = offset * size
-        # How far the access reaches from its start within one row of the storage.
-        self.low, self.high = 0, size
-        rows = 1 if access.storage.memory.on_chip else 0
-        for count, stride in zip(shape[rows:], strides[rows:]):
-            if stride < 0:
-                self.low += (count - 1) * stride
-            else:
-                self.high += (count - 1) * stride
-        self.fixed: Any = None
-        if not self.terms and (self.index is None or self.index.fixed is not None):
-            self.fixed = self.resolve({})
-
-    def resolve(self, registers: Registers) -> Any:
-        """The operand: a view, an `Indirect`, `PickedColumns`, or None where it is out of bounds
-        and skipped.
-
-        Raises NeuronError out-of-bounds, or dynamic-out-of-bounds where registers take part.
-        """
-        if self.fixed is not None:
-            return self.fixed
-        offset = self.offset
-        for number, scale in self.terms:
-            offset += registers[number] * scale
-        if not self._inside(offset):
-            if self.skip and self.terms:
-                return None
-            raise self._outside(offset)
-        view = strided(self.storage.buffer, self.access.dtype, offset, self.shape, self.strides)
-        if self.index is None:
-            return view
-        index = self.index.resolve(registers)
-        if self.storage.tensor.memory.on_chip:
-            return PickedColumns(view, index, self.count)
-        return Indirect(view, index, self.skip)
-
-    def _inside(self, offset: int) -> bool:
-        if 0 in self.shape:
-            return True
-        storage = self.storage
-        if not storage.tensor.memory.on_chip:
-            return offset + self.low >= 0 and offset + self.high <= storage.row_bytes
-        row, column = divmod(offset, storage.row_bytes)
-        return (
-            row >= 0
-            and row + self.shape[0] <= storage.rows
-            and column + self.low >= 0
-            and column + self.high <= storage.row_bytes
+        super().__init__(
+            self.storage.buffer,
+            access.dtype,
+            offset * size,
+            dims,
+            rows,
+            terms,
+            skip,
+            None if vector is None else View(vector, storage_of),
+            (access.vector_stride, access.vector_bound),
         )
+        if not self.dynamic:
+            self.view({})
 
-    def _outside(self, offset: int) -> NeuronError:
-        size = DTYPES[self.access.dtype].size
+    def _inside(self, offset: int, moved: int = 0) -> bool:
         storage = self.storage
+        row, column = 0, offset
+        if self.on_chip:
+            row, column = divmod(offset, storage.row_bytes)
+            if row < 0 or row + self.shape[0] > storage.rows:
+                return False
+        return column + self.low >= 0 and column + self.high <= storage.row_bytes
+
+    def _outside(self, offset: int, moved: int = 0) -> NeuronError:
+        size, storage = self.dtype.itemsize, self.storage
         return NeuronError(
-            "dynamic-out-of-bounds" if self.terms else "out-of-bounds",
-            f"{self.access.dtype}{list(self.shape)} at element {offset // size} with strides "
+            self._code,
+            f"{self.name}{list(self.shape)} at element {offset // size} with strides "
             f"{[stride // size for stride in self.strides]} leaves {storage.tensor.name!r}, which "
             f"is {storage.tensor.dtype}{list(storage.shape)}",
         )

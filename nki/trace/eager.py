@@ -230,7 +230,7 @@ class EagerContext(Authored):
             if access is not None:
                 _contents(access.storage).expose()
         view = View(tensor, _contents)
-        elements = view.resolve(self.interpreter.registers)
+        elements = view.view(self.interpreter.registers)
         if not isinstance(elements, np.ndarray):
             elements, _ = elements.gather()
         return DTYPES[tensor.dtype].array(elements)
