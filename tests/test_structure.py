@@ -36,7 +36,11 @@ SETTINGS = ("nki/settings.py", "simulator/runtime/visible_cores.py")
 TABLES = ("isa/operations/", "isa/machine/")
 """Where the names of rows may be spelled out."""
 
-ABSTRACT = {"isa/spec.py": {"Operation"}, "nki/ir/context.py": {"Context"}}
+ABSTRACT = {
+    "isa/spec.py": {"Operation"},
+    "nki/ir/context.py": {"Context"},
+    "simulator/views.py": {"Placed"},
+}
 """Abstract bases, the only classes whose methods may raise NotImplementedError."""
 
 
