@@ -10,10 +10,9 @@ same things of the iteration before.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import combinations, pairwise, product
+from itertools import pairwise, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +38,8 @@ from isa.spec import Instruction
 from nki.ir.nodes import Loop, Op, Tensor
 from nki.passes.analysis.body import Body
 from nki.passes.analysis.channels import CoreFacts
-from nki.passes.analysis.footprint import Box, first_meeting, may_overlap
+from nki.passes.analysis.footprint import Box, first_meeting
+from nki.passes.analysis.meetings import meetings
 from nki.passes.analysis.occupants import last_holders
 from nki.passes.analysis.steps import Step
 from nki.passes.analysis.touches import Touched, Touches
@@ -445,8 +445,7 @@ class _Groups:
             first = np.array(firsts)[:, None]
             covering = [number for number, one in enumerate(its) if one.covers(tensor)]
             self.covering[first + np.array(covering, np.int64)] = True
-            meeting = np.array(_meeting(its), np.int64).reshape(-1, 2)
-            pairs.append(np.array([(first + column).ravel() for column in meeting.T]))
+            pairs.append(np.array([(first + column).ravel() for column in meetings(its).T]))
         one, other = np.concatenate(pairs, axis=1)
         return one, other
 
@@ -465,48 +464,10 @@ def _ranges(starts: Integers, keys: Integers, values: Integers) -> tuple[Integer
     return place, values[at]
 
 
-def _meeting(boxes: list[Box]) -> list[tuple[int, int]]:
-    """Pairs of different boxes of one tensor that may share an element, both ways round."""
-    pairs = []
-    for one, other in _near(boxes):
-        if may_overlap(boxes[one], boxes[other]):
-            pairs += [(one, other), (other, one)]
-    return pairs
-
-
-def _near(boxes: list[Box]) -> Iterator[tuple[int, int]]:
-    """Pairs of boxes, those left out that lie apart in the dimension in which most begin at
-    places of their own."""
-    longest = max(len(box.spans) for box in boxes)
-    if len(boxes) <= _FEW or not longest or not all(box.static for box in boxes):
-        yield from combinations(range(len(boxes)), 2)
-        return
-    spans = [[_span(box, at) for box in boxes] for at in range(longest)]
-    spread = max(spans, key=lambda column: len({start for start, _ in column}))
-    order = sorted(range(len(boxes)), key=spread.__getitem__)
-    starts = [spread[number][0] for number in order]
-    for at, number in enumerate(order):
-        start, extent = spread[number]
-        for other in order[at + 1 : bisect_left(starts, start + extent, at + 1)]:
-            yield number, other
-
-
-def _span(box: Box, dimension: int) -> tuple[int, int]:
-    """Start and extent of a static box, everything where it has none."""
-    span = box.spans[dimension] if dimension < len(box.spans) else None
-    return (0, _ALL) if span is None else span
-
-
 _MANY = 1 << 12
 """Pairs of an access of a tensor and a step that takes some of its bytes from which on only the
 first such step follows all accesses, and the others that one. It may cost a little time, as the
 first one need not be the first to be ready."""
-
-_FEW = 4
-"""Boxes of a tensor that are compared without looking for those that come into question."""
-
-_ALL = 1 << 62
-
 
 _NONE = -1 << 62
 """The number of no item."""

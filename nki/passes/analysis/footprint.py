@@ -331,7 +331,7 @@ def may_overlap(one: Box, other: Box) -> bool:
     for left, right in _compared(one, other):
         if left is not None and right is not None and _apart(left, right):
             return False
-    return _elements_overlap(one, other)
+    return elements_overlap(one, other)
 
 
 def _compared(one: Box, other: Box) -> Iterable[tuple[Span, Span]]:
@@ -361,7 +361,7 @@ def _is_solid(one: Box, other: Box) -> bool:
     return one.access is None or other.access is None or (one.dense and other.dense)
 
 
-def _elements_overlap(one: Box, other: Box) -> bool:
+def elements_overlap(one: Box, other: Box) -> bool:
     """Whether two boxes that overlap may share an element, for what they skip."""
     if _is_solid(one, other):
         return True

@@ -1,0 +1,126 @@
+"""Which boxes of a tensor meet: spans compared in columns, elements once for what lies alike.
+
+Tensors that many steps take in pieces, such as the images of a convolution, have thousands of boxes
+and millions of pairs that lie close to each other.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import combinations, pairwise
+
+import numpy as np
+
+from isa.columns import Flags, Integers, counted, distinct, joined, numbered
+from nki.passes.analysis.footprint import Box, Span, elements_overlap, may_overlap
+
+_FEW = 4
+"""Boxes of a tensor that are compared without looking for those that come into question."""
+
+_SOME = 32
+"""Boxes of a tensor up to which columns take longer than they save."""
+
+_ALL = 1 << 62
+"""The extent of what is everything."""
+
+_PAIRS = 1 << 20
+"""Pairs that are compared at a time."""
+
+
+def meetings(boxes: list[Box]) -> Integers:
+    """Pairs of different boxes of one tensor that may share an element, both ways round.
+
+    >>> meetings([Box(((0, 4), (0, 8))), Box(((0, 4), (8, 8))), Box(((2, 4), (4, 8)))]).tolist()
+    [[0, 2], [2, 0], [1, 2], [2, 1]]
+    """
+    widths = {len(box.spans) for box in boxes}
+    if len(boxes) > _SOME and len(widths) == 1 and 0 not in widths:
+        if all(box.static for box in boxes):
+            found = _in_columns(boxes)
+            return np.stack([found, found[:, ::-1]], axis=1).reshape(-1, 2)
+    pairs = []
+    for one, other in _near(boxes):
+        if may_overlap(boxes[one], boxes[other]):
+            pairs += [(one, other), (other, one)]
+    return np.array(pairs, np.int64).reshape(-1, 2)
+
+
+def _in_columns(boxes: list[Box]) -> Integers:
+    """Pairs of static boxes with spans in all dimensions that meet, each once."""
+    spans = np.array([[_whole(span) for span in box.spans] for box in boxes], np.int64)
+    start, extent = spans.transpose(2, 0, 1)
+    end = start + extent
+    spread = max(range(start.shape[1]), key=lambda at: len(np.unique(start[:, at])))
+    order = np.lexsort((extent[:, spread], start[:, spread]))
+    first = start[order, spread]
+    until = np.searchsorted(first, end[order, spread])
+    many = np.maximum(until - np.arange(1, len(boxes) + 1), 0)
+    solid = np.array([box.access is None for box in boxes])
+    dense = np.array([box.dense for box in boxes])
+    _, form = numbered([_form(box) for box in boxes])
+    place = np.array([_place(box) for box in boxes], np.int64)
+    found = [np.zeros((0, 2), np.int64)]
+    cuts = np.flatnonzero(np.diff(np.cumsum(many) // _PAIRS, append=-1)) + 1
+    for low, high in pairwise([0, *cuts.tolist()]):
+        at, within = counted(many[low:high])
+        one, other = order[low + at], order[low + at + 1 + within]
+        meet = ((start[one] < end[other]) & (start[other] < end[one])).all(axis=1)
+        one, other = one[meet], other[meet]
+        unclear = ~(solid[one] | solid[other] | (dense[one] & dense[other]))
+        meet = ~unclear
+        some = np.flatnonzero(unclear)
+        meet[some] = _elements_meet(boxes, one[some], other[some], form, place)
+        found.append(np.stack([one[meet], other[meet]], axis=1))
+    return np.concatenate(found)
+
+
+def _elements_meet(
+    boxes: list[Box], one: Integers, other: Integers, form: Integers, place: Integers
+) -> Flags:
+    """Whether boxes that skip elements share some. Those of one form that are as far apart do
+    alike."""
+    apart = place[other] - place[one]
+    key = joined([form[one], form[other], apart - apart.min(initial=0)])
+    _, first, which = distinct(key)
+    pairs = zip(one[first].tolist(), other[first].tolist())
+    outcome = [elements_overlap(boxes[left], boxes[right]) for left, right in pairs]
+    return np.array(outcome, np.bool_)[which]
+
+
+def _form(box: Box) -> object:
+    """What elements a box has, wherever it begins."""
+    access = box.access
+    return None if access is None else (access.dtype, access.shape, access.strides)
+
+
+def _place(box: Box) -> int:
+    """Where the elements of a box begin."""
+    span = box.hull or box.spans[-1]
+    return 0 if span is None else span[0]
+
+
+def _near(boxes: list[Box]) -> Iterator[tuple[int, int]]:
+    """Pairs of boxes, those left out that lie apart in the dimension in which most begin at
+    places of their own."""
+    longest = max(len(box.spans) for box in boxes)
+    if len(boxes) <= _FEW or not longest or not all(box.static for box in boxes):
+        yield from combinations(range(len(boxes)), 2)
+        return
+    spans = [[_span(box, at) for box in boxes] for at in range(longest)]
+    spread = max(spans, key=lambda column: len({start for start, _ in column}))
+    order = sorted(range(len(boxes)), key=spread.__getitem__)
+    starts = [spread[number][0] for number in order]
+    for at, number in enumerate(order):
+        start, extent = spread[number]
+        for other in order[at + 1 : bisect_left(starts, start + extent, at + 1)]:
+            yield number, other
+
+
+def _span(box: Box, dimension: int) -> tuple[int, int]:
+    """Start and extent of a static box, everything where it has none."""
+    return _whole(box.spans[dimension] if dimension < len(box.spans) else None)
+
+
+def _whole(span: Span) -> tuple[int, int]:
+    return (0, _ALL) if span is None else span

@@ -1,0 +1,63 @@
+"""Which of many views of one tensor share elements, against sets of bytes."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_footprint import NONE, SHAPES, tensor, touched, views
+
+from isa.dtypes import DTYPES
+from isa.enums import Memory
+from nki.ir import Access, Tensor
+from nki.passes.analysis.footprint import box_of, may_overlap
+from nki.passes.analysis.meetings import _SOME, meetings
+
+
+@st.composite
+def tiles(draw: Any, of: Tensor) -> Access:
+    """Views of some rows of a tensor on chip that may skip columns."""
+    rows, pitch = of.shape[0], of.pitch
+    row = draw(st.integers(0, rows - 1))
+    high = draw(st.integers(1, rows - row))
+    outer, inner = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    steps = draw(st.sampled_from([8, 10, 16, 24])), draw(st.sampled_from([1, 2, 3]))
+    last = (outer - 1) * steps[0] + (inner - 1) * steps[1]
+    column = draw(st.integers(0, pitch - 1 - last))
+    shape, strides = (high, outer, inner), (pitch, *steps)
+    return Access(of, of.dtype, shape, strides, row * pitch + column)
+
+
+def assert_pairs_of(accesses: list[Access]) -> None:
+    boxes = [box_of(access, NONE) for access in accesses]
+    found = [(one, other) for one, other in meetings(boxes).tolist()]
+    assert len(set(found)) == len(found)
+    assert {(other, one) for one, other in found} == set(found)
+    bytes_of = [touched(access) for access in accesses]
+    for pair in combinations(range(len(boxes)), 2):
+        assert (pair in found) == may_overlap(*(boxes[at] for at in pair))
+        if bytes_of[pair[0]] & bytes_of[pair[1]]:
+            assert pair in found
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_views_in_hbm(data: Any) -> None:
+    of = tensor("bfloat16", *data.draw(st.sampled_from(SHAPES)))
+    view = views(of, 96 * DTYPES[of.dtype].size)
+    assert_pairs_of(data.draw(st.lists(view, min_size=2, max_size=_SOME + 12)))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_tiles_on_chip(data: Any) -> None:
+    of = Tensor(0, "t", Memory.sbuf, data.draw(st.sampled_from(["bfloat16", "float32"])), (4, 64))
+    assert_pairs_of(data.draw(st.lists(tiles(of), min_size=_SOME + 1, max_size=_SOME + 20)))
+
+
+def test_whole_tensors_and_what_loops_move_meet_all() -> None:
+    of = tensor("float32", 64, 8)
+    rows = [Access(of, "float32", (1, 8), (8, 1), 8 * row) for row in range(_SOME + 8)]
+    assert_pairs_of([*rows, Access(of, "float32", (64, 8), (8, 1), 0)])
