@@ -43,6 +43,16 @@ class Option:
     deprecated: str = ""
     origin: str = _DOCUMENTED
 
+    @property
+    def shown(self) -> str:
+        """What help and page say: the meaning, and why it is of no effect where it is not."""
+        notes = [self.meaning]
+        if self.deprecated:
+            notes.append("Deprecated.")
+        if self.no_effect:
+            notes.append(f"No effect: {self.no_effect}.")
+        return " ".join(notes)
+
 
 _ONE_RESULT = "hints choose between equal results; there is one program whatever they are"
 _DEBUGGING = "it prints what only the vendor's compiler has inside"
@@ -327,7 +337,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _add(parser: argparse.ArgumentParser, row: Option) -> None:
-    given: dict[str, Any] = {"dest": row.place, "default": argparse.SUPPRESS, "help": row.meaning}
+    given: dict[str, Any] = {"dest": row.place, "default": argparse.SUPPRESS}
+    given["help"] = row.shown.replace("%", "%%")
     if row.constant is not None:
         parser.add_argument(*row.names, action="store_const", const=row.constant, **given)
         return

@@ -103,15 +103,10 @@ def _overview() -> str:
 
 
 def _row(row: Option) -> tuple[str, str, str, str, str]:
-    notes = [row.meaning]
-    if row.deprecated:
-        notes.append("Deprecated.")
-    if row.no_effect:
-        notes.append(f"No effect: {row.no_effect}.")
     default = " ".join(row.default) if isinstance(row.default, tuple) else row.default
     return (
         ", ".join(map(code, row.names)),
-        " ".join(notes),
+        row.shown,
         ", ".join(row.values),
         "required" if row.required else "" if default in (None, True) else code(str(default)),
         row.origin,

@@ -4,6 +4,7 @@ bit."""
 from __future__ import annotations
 
 import importlib.util
+import inspect
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -121,14 +122,33 @@ MODELS = ("mamba_scan_infer_f32", "lstm_train_adam", "mnist_cnn_train_nnx")
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_sources_of_models_give_their_results(
+def test_nki_run_of_the_sources_of_models_gives_their_results(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], pytestconfig: pytest.Config
 ) -> None:
+    """The command, on files of arrays."""
     if not pytestconfig.getoption("--all-conformance"):
         pytest.skip("slow: --all-conformance runs it")
     model = conformance_models.models().get(name)
     if model is None:
         pytest.skip("the conformance models are not beside this checkout")
-    source = printed(str(model.path), tmp_path, capsys)
+    file = tmp_path / "source.py"
+    file.write_text(printed(str(model.path), tmp_path, capsys))
     inputs = list(conformance_models.inputs_of(model))
-    assert differing_from_source(load(model.path), source, inputs, tmp_path) == []
+    compiled = compile(load(model.path), "trn2")
+    kernel = as_kernel(file.read_text(), tmp_path / "read.py")
+    words = []
+    for parameter, array in zip(
+        inspect.signature(kernel).parameters, compiled._given(inputs), strict=True
+    ):
+        np.save(tmp_path / f"{parameter}.npy", array)
+        words += ["--input", f"{parameter}=@{tmp_path / parameter}.npy"]
+    results = tmp_path / "results"
+    assert (
+        nki_command(["run", f"{file}:{kernel.__name__}", *words, "--save-outputs", str(results)])
+        == 0
+    )
+    expected = compiled(*inputs)
+    assert len(list(results.iterdir())) == len(expected)
+    for number, wanted in enumerate(expected):
+        found = np.load(results / f"output{number}.npy")
+        assert found.tobytes() == wanted.tobytes(), number

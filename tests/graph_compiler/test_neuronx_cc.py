@@ -191,10 +191,14 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 @pytest.mark.parametrize("row", NO_EFFECT, ids=lambda row: row.names[0])
-def test_options_without_effect_say_so_and_have_none(row: Option, plain: bytes) -> None:
+def test_options_without_effect_say_so_and_have_none(
+    row: Option, plain: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
     value = [] if row.constant is not None else [row.values[-1] if row.values else "1"]
     assert compiling(row.names[0], *value) == 0
     assert f"{row.names[0]} has no effect: {row.no_effect}" in log()
+    assert main(["compile", "--help"]) == 0
+    assert f"No effect: {row.no_effect}." in " ".join(capsys.readouterr().out.split())
     assert Path("file.neff").read_bytes() == plain
 
 
