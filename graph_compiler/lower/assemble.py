@@ -52,6 +52,7 @@ from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nests.arithmetic import FORMS, tile_attribute, tile_operands
 from graph_compiler.lower.notes import Notes
 from graph_compiler.lower.participants import ranks_of
+from graph_compiler.lower.places import graph_location
 from graph_compiler.lower.products.convolution import convolution
 from graph_compiler.lower.products.product import DEVICE_PRODUCTS
 from graph_compiler.lower.rewrites.composites import recognise
@@ -329,7 +330,7 @@ def _emitted(
     device.squares.update(squares_of_variances(block))
     device.kept = kept_for_products(block)
     device.orders = orders_of_products(block)
-    with device.builder.at(None):
+    with device.builder.at(graph_location(device.builder.declarations.name)):
         device.stack(families(block))
         arguments = [
             device.parameter(_checked(node), node.dims, f"p{number}", node)

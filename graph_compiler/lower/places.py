@@ -32,6 +32,15 @@ def location_of(item: Instruction, graph: str) -> SourceLocation:
     return SourceLocation(file, line, 0, len(text), scope, text)
 
 
+def graph_location(graph: str) -> SourceLocation:
+    """Where operations come from that are for no instruction alone.
+
+    >>> graph_location("m").file
+    'm'
+    """
+    return SourceLocation(graph, 0, 0, 0, "", "")
+
+
 def name_of(text: str) -> str:
     """The name of the instruction that the text of a location shows; "" for other lines."""
     name, equals, _ = text.partition(" = ")

@@ -53,3 +53,27 @@ def test_time_is_found_by_instruction_operator_layer_and_line() -> None:
     assert {"model.py:7", "model.py:12"} <= named["source"] <= {f"model.py:{n}" for n in (7, 8, 12)}
     with pytest.raises(NeuronError, match="by is 'module'"):
         hot_spots(module, profile, "module")
+
+
+SILU = """HloModule model
+ENTRY e {
+  x = f32[300,50] parameter(0)
+  one = f32[] constant(1)
+  ones = f32[300,50] broadcast(one), dimensions={}
+  n = f32[300,50] negate(x)
+  e = f32[300,50] exponential(n)
+  d = f32[300,50] add(ones, e)
+  ROOT r = f32[300,50] divide(x, d)
+}
+"""
+
+
+def test_a_function_that_is_spelled_out_is_its_last_operation() -> None:
+    """Its tensors too: no place of this compiler's files gets into a program."""
+    module = parse_text(SILU)
+    compiled = compile(module, "trn2")
+    _, profile = compiled.profile(np.ones((300, 50), np.float32))
+    names = {spot.name for spot in hot_spots(module, profile, "instruction") if spot.busy_ns}
+    assert names == {"r"}
+    files = {place.file for place in compiled.kernel.program.locations}
+    assert files - {""} == {"model"}

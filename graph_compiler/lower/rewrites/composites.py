@@ -97,7 +97,8 @@ def recognise(module: Module, block: Block) -> None:
                 continue
             name = finder.name(node, source, cone)
             if name is not None:
-                replaced[node] = Node(name, [(node.type, node.dims)], [source])
+                form = [(node.type, node.dims)]
+                replaced[node] = Node(name, form, [source], node.instruction)
                 covered.update(cone)
                 break
     if not replaced:
