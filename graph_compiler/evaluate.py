@@ -62,7 +62,7 @@ class EvaluatorStep:
 class EvaluatorPlan:
     """A computation in the order in which it is evaluated: what the root needs, and effects.
 
-    `steps[i]` writes slot i. `lanes`: whether arrays can go through in place of scalars.
+    `steps[i]` writes slot i. `elementwise`: whether arrays can go through in place of scalars.
     """
 
     def __init__(self, computation: Computation) -> None:
@@ -89,7 +89,7 @@ class EvaluatorPlan:
             )
             for slot, item in enumerate(order)
         ]
-        self.lanes = all(_is_lane(step) for step in self.steps)
+        self.elementwise = all(_is_elementwise(step) for step in self.steps)
 
 
 def _needed(computation: Computation) -> set[Instruction]:
@@ -102,10 +102,10 @@ def _needed(computation: Computation) -> set[Instruction]:
     return needed
 
 
-def _is_lane(step: EvaluatorStep) -> bool:
+def _is_elementwise(step: EvaluatorStep) -> bool:
     shapes = [step.instruction.shape, *(item.shape for item in step.instruction.operands)]
     scalars = all(leaf.is_scalar for shape in shapes for leaf in _leaves(shape))
-    return scalars and (step.row.lanes or step.row.scalar_identity)
+    return scalars and (step.row.elementwise or step.row.scalar_identity)
 
 
 def _leaves(shape: Shape) -> list[Shape]:
@@ -144,7 +144,7 @@ class Evaluator:
         self._plans: dict[Computation, EvaluatorPlan] = {}
         self._depth = 0
         self._calls = 0
-        self._lanes: dict[EvaluatorPlan, bool] = {}
+        self._elementwise: dict[EvaluatorPlan, bool] = {}
 
     def _refuse_doubling(
         self, computation: Computation, counts: dict[Computation, int], depth: int = 0
@@ -215,30 +215,32 @@ class Evaluator:
                     self._observe(step.instruction, value)
         return values[plan.root]
 
-    def lanes(self, computation: Computation, arguments: Sequence[Array]) -> tuple[Array, ...]:
+    def elementwise(
+        self, computation: Computation, arguments: Sequence[Array]
+    ) -> tuple[Array, ...]:
         """The results of a computation of scalars, applied to arrays element by element."""
         plan = self._plan(computation)
-        if not self._all_lanes(plan):
+        if not self._all_elementwise(plan):
             return self._elements(computation, arguments)
-        result = self._run_lanes(plan, list(arguments))
+        result = self._run_elementwise(plan, list(arguments))
         shape = np.broadcast_shapes(*(argument.shape for argument in arguments))
         parts = result if isinstance(result, tuple) else (result,)
         return tuple(
             part if part.shape == shape else np.broadcast_to(part, shape) for part in parts
         )
 
-    def _all_lanes(self, plan: EvaluatorPlan) -> bool:
+    def _all_elementwise(self, plan: EvaluatorPlan) -> bool:
         """Whether arrays can go through a computation and all that it calls."""
-        found = self._lanes.get(plan)
+        found = self._elementwise.get(plan)
         if found is None:
-            found = self._lanes[plan] = plan.lanes and all(
-                self._all_lanes(self._plan(called))
+            found = self._elementwise[plan] = plan.elementwise and all(
+                self._all_elementwise(self._plan(called))
                 for step in plan.steps
                 for called in step.instruction.called
             )
         return found
 
-    def _run_lanes(self, plan: EvaluatorPlan, arguments: list[Value]) -> Value:
+    def _run_elementwise(self, plan: EvaluatorPlan, arguments: list[Value]) -> Value:
         values: list[Value] = []
         for step in plan.steps:
             if step.parameter is not None:
@@ -246,7 +248,9 @@ class Evaluator:
                 continue
             operands = [values[operand] for operand in step.operands]
             if step.instruction.called:
-                values.append(self._run_lanes(self._plan(step.instruction.called[0]), operands))
+                values.append(
+                    self._run_elementwise(self._plan(step.instruction.called[0]), operands)
+                )
             elif step.row.scalar_identity:
                 values.append(operands[0])
             else:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nki.ir.nodes import Kernel
     from simulator.execute import LoadedProgram, RunResult
     from simulator.machine import Capacity
-    from simulator.parallel_slices import Lanes
+    from simulator.parallel_slices import ParallelSlices
     from simulator.profile import Profile
     from simulator.profile.verdict import Advisor
     from simulator.timing import Timeline
@@ -44,7 +44,7 @@ class _Loaded:
     """A bound program and the device that it is loaded on."""
 
     program: Program
-    loaded: LoadedProgram | Lanes
+    loaded: LoadedProgram | ParallelSlices
 
 
 class CompiledKernel:

@@ -38,18 +38,18 @@ def load(
     native: bool = True,
     threads: int = 1,
     capacity: Capacity | None = None,
-) -> LoadedProgram | Lanes:
+) -> LoadedProgram | ParallelSlices:
     """A bound program ready to run any number of times, in the way in which `threads` of them are
     fastest. Raises NeuronError as `LoadedProgram` does."""
     prepared = prepare(program)
     if check and native and threads > 1 and capacity is None and not program.symbols:
-        lanes = _in_lanes(prepared, threads)
-        if lanes is not None:
-            return lanes
+        found = _in_slices(prepared, threads)
+        if found is not None:
+            return found
     return LoadedProgram(program, check, native, threads, capacity=capacity, prepared=prepared)
 
 
-def _in_lanes(prepared: Prepared, threads: int) -> Lanes | None:
+def _in_slices(prepared: Prepared, threads: int) -> ParallelSlices | None:
     """The slices of a program, loaded; None where it has none, or something in them would run from
     Python, where only one can at a time."""
     with collection_paused():
@@ -57,13 +57,13 @@ def _in_lanes(prepared: Prepared, threads: int) -> Lanes | None:
         if slices is None:
             return None
         try:
-            lanes = Lanes(prepared.program, slices, threads)
+            found = ParallelSlices(prepared.program, slices, threads)
         except NeuronError:
             return None  # The whole program says where.
-    return lanes if lanes.are_native else None
+    return found if found.are_native else None
 
 
-class Lanes:
+class ParallelSlices:
     """The two slices of `program`, loaded. As `LoadedProgram`, with checks.
 
     Where the machine is busy they run one after the other. A run in which anything is worth a word,
@@ -81,18 +81,18 @@ class Lanes:
             second.program, threads=each, sliced=True, beside=left, prepared=second
         )
         left.tensors.stay_with(right.tensors)
-        self._lanes = left, right
+        self._slices = left, right
         self._whole: LoadedProgram | None = None
 
     @property
     def are_native(self) -> bool:
         """Whether nothing in them runs from Python."""
-        return all(lane.is_native for lane in self._lanes)
+        return all(part.is_native for part in self._slices)
 
     @property
     def device(self) -> Any:
         """The device whose tensors are those of a run."""
-        return (self._whole or self._lanes[0]).device
+        return (self._whole or self._slices[0]).device
 
     def run(self, inputs: Sequence[Array], traced: bool = True) -> RunResult:
         """As `LoadedProgram.run`."""
@@ -110,14 +110,14 @@ class Lanes:
 
     def prepare(self, inputs: Sequence[Array]) -> None:
         """The first part of `run`: everything as it is before the first instruction."""
-        for lane in self._lanes:
-            lane.prepare(inputs)
-            lane.stop(False)
+        for part in self._slices:
+            part.prepare(inputs)
+            part.stop(False)
 
     def execute(self) -> None:
         """The middle part of `run`: all instructions. Raises what one of the slices raised."""
-        first, second = self._lanes
-        if busy(len(self._lanes)):
+        first, second = self._slices
+        if busy(len(self._slices)):
             first.execute()
             second.execute()
             return
@@ -147,17 +147,17 @@ class Lanes:
 
     def _are_as_usual(self) -> bool:
         """Whether there is nothing to say of the run, and the results are complete."""
-        for lane in self._lanes:
-            assert lane.shadow is not None, "they are checked"
-            if lane.shadow.findings or lane.shadow.times_zero is not None:
+        for part in self._slices:
+            assert part.shadow is not None, "they are checked"
+            if part.shadow.findings or part.shadow.times_zero is not None:
                 return False
         return all(
-            _complete(*(_region(lane, index) for lane in self._lanes))
-            for index in self._lanes[0].returned
+            _complete(*(_region(part, index) for part in self._slices))
+            for index in self._slices[0].returned
         )
 
     def _result(self, inputs: Sequence[Array]) -> RunResult:
-        first = self._lanes[0]
+        first = self._slices[0]
         streams = self.program.cores[0].streams
         return RunResult(
             outputs=[first.tensors.result(index) for index in self.program.results],
@@ -168,10 +168,10 @@ class Lanes:
         )
 
 
-def _region(lane: LoadedProgram, index: int) -> Region:
+def _region(part: LoadedProgram, index: int) -> Region:
     """The marks that a slice has left of a tensor."""
-    assert lane.shadow is not None, "they are checked"
-    region = lane.shadow.spaces[lane.device.tensors[index]].whole
+    assert part.shadow is not None, "they are checked"
+    region = part.shadow.spaces[part.device.tensors[index]].whole
     assert region is not None, "it is a tensor, not an arena"
     return region
 

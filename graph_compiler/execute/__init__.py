@@ -12,7 +12,7 @@
 3. `memory_plan`: buffers that may share memory do (in-place updates, loop state); the others
    get places in one arena by their first and last use.
 4. `executable`: steps become records for a native loop (`driver`), so that Python runs only for
-   host steps. Kernels are LLVM text with explicit vectors (`registers`, `lanes`, `functions`),
+   host steps. Kernels are LLVM text with explicit vectors (`registers`, `elements`, `functions`),
    compiled without a pass pipeline. Large products and loops are divided by ranges of batch, rows,
    columns or outer dimensions, never of a sum (`division`), for the threads of a team (`teams`):
    results are the same for any number of them. Plan and code are kept on disk under digests

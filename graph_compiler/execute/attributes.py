@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.execute.lanes import FORMS, POWERS, TOTAL, UNSUPPORTED, has_form
+from graph_compiler.execute.elements import FORMS, POWERS, TOTAL, UNSUPPORTED, has_form
 from graph_compiler.execute.registers import is_rounded
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from graph_compiler.execute.lanes import TOTAL, Step, emit
+from graph_compiler.execute.elements import TOTAL, ElementStep, emit
 from graph_compiler.execute.registers import decode, encode, kind, register, storage
 from simulator.native.codegen.text import FunctionText, Value
 
@@ -24,7 +24,7 @@ class Body:
     `results` are numbers of values."""
 
     parameters: tuple[str, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[ElementStep, ...]
     results: tuple[int, ...]
 
     def emit(self, f: FunctionText, arguments: Sequence[Value]) -> list[Value]:
@@ -210,7 +210,7 @@ def greater(type: str, largest: bool) -> Body:
     direction = "GT" if largest else "LT"
     if kind(type) == "real":
         direction += TOTAL
-    return Body((type, type), (Step("compare", "pred", type, direction, (0, 1)),), (2,))
+    return Body((type, type), (ElementStep("compare", "pred", type, direction, (0, 1)),), (2,))
 
 
 @dataclass(frozen=True, slots=True)

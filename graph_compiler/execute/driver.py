@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from graph_compiler.execute.bodies import Fold, Scatter, Sort
 from graph_compiler.execute.gemm import Gemm
-from graph_compiler.execute.loops import Loop
+from graph_compiler.execute.loops import LoopNest
 from graph_compiler.execute.movement import DynamicCopy
 from simulator.native.codegen.structure import Join, Structure, StructureAt, StructureText
 from simulator.native.codegen.text import WORD, FunctionText, Value
 from simulator.native.threads.workers import run_parts
 
-Kernel = Loop | Gemm | DynamicCopy | Fold | Sort | Scatter
+Kernel = LoopNest | Gemm | DynamicCopy | Fold | Sort | Scatter
 
 END, HOST, JUMP, BRANCH = -1, -2, -3, -4
 """END: nothing is left. HOST: return. JUMP: go to record `operand`, by which `second`

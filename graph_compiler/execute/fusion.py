@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from graph_compiler.execute.division import worth_dividing
-from graph_compiler.execute.lanes import COSTS, Step
-from graph_compiler.execute.loops import Loop, literal
+from graph_compiler.execute.elements import COSTS, ElementStep
+from graph_compiler.execute.loops import LoopNest, literal
 from graph_compiler.execute.registers import is_rounded, register
 from graph_compiler.execute.steps import Call, Place, Program, item_size, place_of
 from graph_compiler.execute.views import Dims, View, collapsed
@@ -112,13 +112,13 @@ class _Linear:
         leaves: dict[Any, int] = {}
         self._collect(root, leaves, set())
         self.leaves = leaves
-        self.steps: list[Step] = []
+        self.steps: list[ElementStep] = []
         self._numbers: dict[Any, int] = {}
         self._known: dict[int, int] = {}
         number = self._visit(root)
         if number != len(self.views) + len(self.steps) - 1:
             type = root.type
-            self.steps.append(Step("convert", type, type, None, (number,)))
+            self.steps.append(ElementStep("convert", type, type, None, (number,)))
 
     @staticmethod
     def key(view: View) -> Any:
@@ -150,7 +150,7 @@ class _Linear:
                 arguments = tuple(self._visit(argument) for argument in item.arguments)
                 # Of `select` the last operand states the type, of all others the first.
                 source = item.arguments[-1 if len(arguments) > 2 else 0].type
-                step = Step(item.op, item.type, source, item.attribute, arguments)
+                step = ElementStep(item.op, item.type, source, item.attribute, arguments)
             key = repr(step)
             known = self._numbers.get(key)
             if known is None:
@@ -195,7 +195,7 @@ def store(program: Program, value: Lazy, target: View) -> None:
     counts, strides = collapsed(target.dims, operands)
     last = _last_axis(strides, [2, *([1] * len(linear.views))], counts) if counts else 0
     axes = [axis for axis in range(len(counts)) if axis != last] + ([last] if counts else [])
-    loop = Loop(
+    loop = LoopNest(
         _ordered(axes, counts),
         (target.type, _ordered(axes, strides[0])),
         tuple((view.type, _ordered(axes, s)) for view, s in zip(linear.views, strides[1:])),
@@ -220,8 +220,8 @@ def store(program: Program, value: Lazy, target: View) -> None:
 
 
 def _divided(
-    program: Program, loop: Loop, words: list[int | Place]
-) -> tuple[Loop, list[list[int | Place]], int]:
+    program: Program, loop: LoopNest, words: list[int | Place]
+) -> tuple[LoopNest, list[list[int | Place]], int]:
     """A loop, the words of its parts, where it is worth while to divide it, and how many operations
     it takes. `words` get the length of the divided dimension."""
     work = math.prod(loop.counts) * (loop.cost + 1 + len(loop.leaves))
@@ -297,7 +297,7 @@ def reduce(
             wide = _last_axis([strides[0]], [1], counts)
             last = wide if not reduced[wide] and counts[wide] >= 8 else last
         order = [axis for axis in order if axis != last] + [last]
-    loop = Loop(
+    loop = LoopNest(
         _ordered(order, counts),
         (type, _ordered(order, strides[0])),
         tuple((view.type, _ordered(order, s)) for view, s in zip(linear.views, strides[1:])),

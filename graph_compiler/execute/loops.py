@@ -1,7 +1,8 @@
 """Kernels that walk strided operands: maps, and reductions, of fused element-wise expressions.
 
-A `Loop` says all that its code depends on. Its last dimension is taken a vector at a time, masked
-where the vector reaches beyond it; operands that do not change along it are computed once a row.
+A `LoopNest` says all that its code depends on. Its last dimension is taken a vector at a time,
+masked where the vector reaches beyond it. Operands that do not change along it are computed once a
+row.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from graph_compiler.execute.division import DividedDimension
-from graph_compiler.execute.lanes import COSTS, FORMS, Step, emit
+from graph_compiler.execute.elements import COSTS, FORMS, ElementStep, emit
 from graph_compiler.execute.registers import (
     decode,
     encode,
@@ -32,7 +33,7 @@ Pointers = list[Value]
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class LoopNest:
     """output = the last step's value at every index of `counts`, outermost first.
 
     `leaves`: type and strides (in elements) of each operand; `steps` number their arguments with
@@ -44,7 +45,7 @@ class Loop:
     counts: tuple[int, ...]
     output: tuple[str, Strides]
     leaves: tuple[tuple[str, Strides], ...]
-    steps: tuple[Step, ...]
+    steps: tuple[ElementStep, ...]
     fold: str | None = None
     reduced: tuple[bool, ...] = ()
     divided: int | None = None
@@ -134,7 +135,7 @@ def folds(op: str | None, type: str) -> bool:
 
 
 class _Emitter:
-    def __init__(self, loop: Loop, f: FunctionText) -> None:
+    def __init__(self, loop: LoopNest, f: FunctionText) -> None:
         self.loop = loop
         self.f = f
         self.count = loop.row
@@ -228,7 +229,7 @@ class _Emitter:
             values.append(self._step(step, values, 0) if level else None)
         return values
 
-    def _step(self, step: Step, values: Sequence[Value | None], width: int) -> Value:
+    def _step(self, step: ElementStep, values: Sequence[Value | None], width: int) -> Value:
         if step.op == "literal":
             element = register(step.type)
             assert element is not None
@@ -334,7 +335,7 @@ class _Emitter:
     def _combine(self, left: Value, right: Value) -> Value:
         assert self.loop.fold is not None
         type = self.loop.output[0]
-        step = Step(self.loop.fold, type, type, None, (0, 1))
+        step = ElementStep(self.loop.fold, type, type, None, (0, 1))
         return FORMS[self.loop.fold][kind(type)](self.f, [left, right], step)
 
     def _identity(self, width: int) -> Value:
@@ -481,11 +482,11 @@ def _first_lanes(count: int, width: int) -> Value:
     return Value(f"<{flags}>", "i1", width)
 
 
-def literal(type: str, value: Any) -> Step:
+def literal(type: str, value: Any) -> ElementStep:
     """A constant in every lane; `value` is a NumPy scalar of the type."""
     element = register(type)
     number: Any = float(value) if element in ("float", "double") else int(value)
     if element is not None and element.startswith("i") and element != "i1":
         bits = int(element[1:])
         number = (number + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
-    return Step("literal", type, type, number, ())
+    return ElementStep("literal", type, type, number, ())

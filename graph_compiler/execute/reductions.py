@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from graph_compiler.execute.attributes import source_of
 from graph_compiler.execute.bodies import Body, Fold, Operand
+from graph_compiler.execute.elements import UNSUPPORTED, ElementStep
 from graph_compiler.execute.fusion import reduce
-from graph_compiler.execute.lanes import UNSUPPORTED, Step
 from graph_compiler.execute.loops import folds, literal
 from graph_compiler.execute.placement import padded
 from graph_compiler.execute.registers import register
@@ -73,7 +73,7 @@ def body_of(scheduler: Scheduler, computation: Computation) -> Body | None:
     if any(register(node.type) is None for node in (*block.parameters, *block.results)):
         return None
     numbers: dict[Node, int] = {node: i for i, node in enumerate(block.parameters)}
-    steps: list[Step] = []
+    steps: list[ElementStep] = []
     uses = block.uses()
 
     def number(node: Node) -> int:
@@ -97,7 +97,7 @@ def body_of(scheduler: Scheduler, computation: Computation) -> Body | None:
             return None
         arguments = tuple(number(operand) for operand in machine.operands(node))
         numbers[node] = len(block.parameters) + len(steps)
-        steps.append(Step(node.op, node.type, source_of(node), attribute, arguments))
+        steps.append(ElementStep(node.op, node.type, source_of(node), attribute, arguments))
     results = tuple(number(node) for node in block.results)
     return Body(tuple(node.type for node in block.parameters), tuple(steps), results)
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from graph_compiler.execute import contractions, ordering, placement, reductions
 from graph_compiler.execute.attributes import native_attribute, native_operands
+from graph_compiler.execute.elements import UNSUPPORTED
 from graph_compiler.execute.fusion import (
     LEAVES_LIMIT,
     STEPS_LIMIT,
@@ -26,7 +27,6 @@ from graph_compiler.execute.fusion import (
     rewritten,
     store,
 )
-from graph_compiler.execute.lanes import UNSUPPORTED
 from graph_compiler.execute.nodes import Block, Node, is_effect
 from graph_compiler.execute.simplify import Simplifier, is_uniform
 from graph_compiler.execute.steps import (

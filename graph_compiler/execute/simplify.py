@@ -67,7 +67,7 @@ def packed(shape: Shape, values: Sequence[Any]) -> Parts:
     return pack(shape)
 
 
-def is_lanewise(row: type[Operator]) -> bool:
+def is_elementwise(row: type[Operator]) -> bool:
     return issubclass(row, (Unary, Binary, Select, Clamp, Convert))
 
 
@@ -149,8 +149,8 @@ class Simplifier:
             block.nodes.append(node)
             return self._picked(block, item, node)
         row = operator(item.opcode)
-        lanewise = is_lanewise(row) and all(isinstance(o, Node) for o in operands)
-        if len(results) != 1 or item.shape.is_tuple or not (lanewise or item.opcode in PURE):
+        elementwise = is_elementwise(row) and all(isinstance(o, Node) for o in operands)
+        if len(results) != 1 or item.shape.is_tuple or not (elementwise or item.opcode in PURE):
             node = Node(item.opcode, results, operands, item)
             block.nodes.append(node)
             return self._picked(block, item, node)
@@ -158,7 +158,7 @@ class Simplifier:
         if same is not None:
             return same
         if item.opcode not in _COMPUTED and all(node.op == "constant" for node in operands):
-            folded = self._folded(item, row, [node.value for node in operands], lanewise)
+            folded = self._folded(item, row, [node.value for node in operands], elementwise)
             if folded is not None:
                 return Node("constant", results, [], value=folded)
         key = (
@@ -183,12 +183,12 @@ class Simplifier:
         return packed(item.shape, picks)
 
     def _folded(
-        self, item: Instruction, row: type[Operator], values: list[Any], lanewise: bool
+        self, item: Instruction, row: type[Operator], values: list[Any], elementwise: bool
     ) -> Any:
         """The constant result; None where it is too large to compute now."""
         dims = item.shape.dimensions
         uniform = bool(values) and item.shape.size > 0 and all(map(is_uniform, values))
-        if uniform and (lanewise or item.opcode in MOVES):
+        if uniform and (elementwise or item.opcode in MOVES):
             values = [np.asarray(value[(0,) * value.ndim]) for value in values]
             if item.opcode in MOVES:
                 return np.broadcast_to(values[0], dims)

@@ -148,16 +148,16 @@ class Interpreter:
         call = fixed(row, instruction.engine, state, arguments, self.native)
         if stages:
             call = through(stages.values(), call)
-        twin = None if self.in_step is None else _twin(row, instruction.values)
+        replica = None if self.in_step is None else _replica(row, instruction.values)
         if self.unordered is not None:
-            self._note(self.unordered, instruction, arguments, op, twin, number)
-        if twin is None:
+            self._note(self.unordered, instruction, arguments, op, replica, number)
+        if replica is None:
             call()
         else:
             assert self.in_step is not None
-            key = (row, op.location, *twin)
+            key = (row, op.location, *replica)
             # Values of one number are the same. `unordered` refuses those of others.
-            numbered = number >= 0 and type(twin[2]) is int and twin[-1]
+            numbered = number >= 0 and type(replica[2]) is int and replica[-1]
             effect = numbered_effect(number) if numbered else effect_of(row, arguments)
             self.in_step.run(key, state.number, self.barriers, effect, call, not numbered)
         if self.watch is not None:
@@ -190,7 +190,7 @@ class Interpreter:
         instruction: Instruction,
         arguments: list[Any],
         op: Op,
-        twin: tuple[Any, ...] | None,
+        replica: tuple[Any, ...] | None,
         number: int,
     ) -> None:
         """Note what an instruction accesses in shared HBM."""
@@ -202,7 +202,7 @@ class Interpreter:
             moves = type(access.offset) is not int or access.vector_offset is not None
             how = position in row.writes, moves, self.executed
             tensor = self.storage_of(access.storage).buffer, access.storage.name
-            key = None if twin is None else (row, op.location, *twin)
+            key = None if replica is None else (row, op.location, *replica)
             core, at = self.state.number, self.meetings
             unordered.note(core, at, tensor, view, how, row.name, op.location, key, number)
 
@@ -313,8 +313,8 @@ def _start_partition(access: Access) -> int:
     return first_partition(access) if access.storage.memory.on_chip else 0
 
 
-def _twin(row: type[MachineInstruction], values: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """As `simulator.races.replicated.twin_key`, of operands of the tile IR."""
+def _replica(row: type[MachineInstruction], values: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """As `simulator.races.replicated.replica_key`, of operands of the tile IR."""
     if set(row.reads) & set(row.writes):
         return None
     for position in row.writes:

@@ -64,11 +64,11 @@ Array = np.ndarray[Any, Any]
 class EagerTensor(Tensor):
     """A tensor with its contents, which go when the last view of it does.
 
-    `twin` has the same description without contents: what bookkeeping keeps, until the tensor goes
-    and `forget` is told. `iteration` is that of the rolled loop whose body made it.
+    `description` describes it without contents: what bookkeeping keeps, until the tensor goes and
+    `forget` is told. `iteration` is that of the rolled loop whose body made it.
     """
 
-    __slots__ = ("contents", "forget", "iteration", "run", "twin", "written")
+    __slots__ = ("contents", "description", "forget", "iteration", "run", "written")
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class EagerTensor(Tensor):
     ) -> None:
         for slot in Tensor.__slots__:
             setattr(self, slot, getattr(description, slot))
-        self.twin = description
+        self.description = description
         self.run = run
         self.forget: Callable[[Tensor], None] | None = None
         self.iteration = iteration
@@ -88,7 +88,7 @@ class EagerTensor(Tensor):
 
     def __del__(self) -> None:
         if self.forget is not None:
-            self.forget(self.twin)
+            self.forget(self.description)
 
 
 class EagerInstruction(NkiInstruction):
@@ -178,7 +178,7 @@ class EagerContext(Authored):
                 if storage.iteration is not None and storage.iteration.over:
                     raise outlives(f"tensor {storage.name!r}", location)
                 if storage.address is not None and row is not StorageBegin:
-                    self.addresses.access(storage.twin)
+                    self.addresses.access(storage.description)
         op = EagerInstruction(row, values, location, name)
         op.context, op.iteration = self, self.loops.iteration
         self.instructions += 1
@@ -428,7 +428,7 @@ def _described(view: Access) -> Access:
     """The view without its data, for state that outlives the tensor."""
     storage: Any = view.storage
     indices = view.vector_offset, view.vector_stride, view.vector_bound
-    return Access(storage.twin, view.dtype, view.shape, view.strides, view.offset, *indices)
+    return Access(storage.description, view.dtype, view.shape, view.strides, view.offset, *indices)
 
 
 # Launch
@@ -509,10 +509,12 @@ class _Launch:
     ) -> EagerTensor:
         """A new tensor; it holds `data`, or nothing."""
         number = self.tensors
-        twin = Tensor(number, name, memory, dtype, shape, role, address, core, location, data)
+        description = Tensor(
+            number, name, memory, dtype, shape, role, address, core, location, data
+        )
         if not memory.on_chip:
-            self.hbm.add(twin, iteration)
-        tensor = EagerTensor(twin, self.shadow, self.number, iteration)
+            self.hbm.add(description, iteration)
+        tensor = EagerTensor(description, self.shadow, self.number, iteration)
         self.tensors += 1
         if data is not None:
             tensor.contents.assign(data)

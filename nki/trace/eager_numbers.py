@@ -16,7 +16,7 @@ from isa.machine import control
 from isa.spec import Instruction
 from nki.ir.nodes import Register, Tensor
 from nki.modes.storage import Storage
-from simulator.races.claims import hull
+from simulator.races.dynamic_accesses import hull
 from simulator.races.value_numbers import (
     COPIES,
     Box,

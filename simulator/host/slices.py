@@ -110,10 +110,10 @@ def halves(program: Program, walk: Walk) -> tuple[Program, Program] | None:
         return None
     first, last = _need(steps)
     middle = _middle(steps, costs[steps.template], first, last)
-    lanes = None if middle is None else _lanes(steps, middle, first, last)
-    if lanes is None or not _apart(walk, steps, lanes):
+    sides = None if middle is None else _sides(steps, middle, first, last)
+    if sides is None or not _apart(walk, steps, sides):
         return None
-    one, other = (_slice(program, walk, steps, (lanes & lane) != 0) for lane in (1, 2))
+    one, other = (_slice(program, walk, steps, (sides & side) != 0) for side in (1, 2))
     return one, other
 
 
@@ -266,11 +266,11 @@ def _middle(steps: _Steps, costs: Any, first: Integers, last: Integers) -> int |
     return best + 1
 
 
-def _lanes(steps: _Steps, middle: int, first: Integers, last: Integers) -> Integers | None:
+def _sides(steps: _Steps, middle: int, first: Integers, last: Integers) -> Integers | None:
     """For each step, the slices that have it: 1 the first one, 2 the second one, 3 both; 0 for
     allocations that nobody uses. None where something that no store needs finds what it reads in
     neither."""
-    lanes = np.where(last < 0, 0, (first < middle) | (last >= middle) << 1)
+    sides = np.where(last < 0, 0, (first < middle) | (last >= middle) << 1)
     users, made = np.full((2, steps.resources), [[0], [3]])
     fine = divide_steps(
         *(
@@ -279,15 +279,15 @@ def _lanes(steps: _Steps, middle: int, first: Integers, last: Integers) -> Integ
             steps.stores.astype(np.int64),
             steps.starts,
         ),
-        *(steps.used, steps.written.astype(np.int64), users, made, lanes),
+        *(steps.used, steps.written.astype(np.int64), users, made, sides),
     )
     if not fine:
         return None
-    lanes[steps.begins] = users[steps.used[steps.starts[:-1][steps.begins]]]
-    return lanes
+    sides[steps.begins] = users[steps.used[steps.starts[:-1][steps.begins]]]
+    return sides
 
 
-@walks.walk("users", "lanes")
+@walks.walk("users", "sides")
 def divide_steps(
     begins: Any,
     stores: Any,
@@ -296,31 +296,31 @@ def divide_steps(
     written: Any,
     users: Any,
     made: Any,
-    lanes: Any,
+    sides: Any,
 ) -> Any:
-    """Complete `lanes`, which is 0 for steps that no store needs, and find those of the `users` of
+    """Complete `sides`, which is 0 for steps that no store needs, and find those of the `users` of
     each resource; `made` are the slices that have all of what writes it. Whether there is a slice
     for every step."""
-    for step in range(len(lanes)):
+    for step in range(len(sides)):
         if begins[step]:
             continue
-        lane = lanes[step]
-        if lane == 0:
-            lane = 3
+        side = sides[step]
+        if side == 0:
+            side = 3
             for at in range(starts[step], starts[step + 1]):
-                lane &= made[used[at]]
-            lane &= -lane
-        if lane == 0 or (stores[step] and lane == 3):
+                side &= made[used[at]]
+            side &= -side
+        if side == 0 or (stores[step] and side == 3):
             return False
-        lanes[step] = lane
+        sides[step] = side
         for at in range(starts[step], starts[step + 1]):
-            users[used[at]] |= lane
+            users[used[at]] |= side
             if written[at]:
-                made[used[at]] &= lane
+                made[used[at]] &= side
     return True
 
 
-def _apart(walk: Walk, steps: _Steps, lanes: Integers) -> bool:
+def _apart(walk: Walk, steps: _Steps, sides: Integers) -> bool:
     """Whether the slices write to no byte of HBM both."""
     uses = [
         (stream.uses, key) for stream in walk.streams for key in range(len(stream.uses.templates))
@@ -333,7 +333,7 @@ def _apart(walk: Walk, steps: _Steps, lanes: Integers) -> bool:
             pattern = instruction.values[position]
             if not pattern.memory.on_chip:
                 found = stores.setdefault(pattern.tensor, ([], []))
-                found[lanes[step] - 1].append(footprint(pattern))
+                found[sides[step] - 1].append(footprint(pattern))
     return all(_disjoint(*footprints) for footprints in stores.values())
 
 

@@ -17,7 +17,7 @@ from simulator.races.accesses import Accesses
 from simulator.races.clocks import Clocks, Steps
 from simulator.races.prepare import Prepared
 from simulator.races.race import Bounds, Race, Site
-from simulator.races.replicated import Key, twin_key
+from simulator.races.replicated import Key, replica_key
 from simulator.races.same_writes import SameWrites, meetings_of
 
 _KINDS = {(True, False): "RAW", (False, True): "WAR", (True, True): "WAW"}
@@ -40,7 +40,7 @@ class Findings:
         self.limit = limit
         self.found: dict[Any, Race] = {}
         self.in_step: dict[Any, Race] = {}
-        self._twins: dict[Key, dict[int, list[int]]] | None = None
+        self._replicas: dict[Key, dict[int, list[int]]] | None = None
         self._numbers: SameWrites | None = None
         self._collect()
 
@@ -94,7 +94,7 @@ class Findings:
             tensor = memory - prepared.layout.first_tensor
             picked = any(_picks(prepared.instruction(number), tensor) for number in numbers)
             if anywhere or (picked and (not any(twice) or (all(twice) and all(writes)))):
-                return  # where is known in a run, which checks it (`simulator.races.claims`)
+                return  # where is known in a run, which checks it (`dynamic_accesses`)
         made_twice = all(twice) and all(writes)
         if made_twice and all(map(self._writes_the_same, numbers)):
             return  # whichever comes last leaves the same bytes
@@ -118,13 +118,13 @@ class Findings:
 
     def _writes_the_same(self, number: int) -> bool:
         """Whether all cores that make the write of an instruction write the same, each time."""
-        key = twin_key(self.prepared.instruction(number))
+        key = replica_key(self.prepared.instruction(number))
         same = self.accesses.same_writes
         if key not in same:
             if self._numbers is None:
                 self._numbers = SameWrites(self.prepared, self.steps, self.clocks)
-            assert self._twins is not None and key is not None
-            written = [self._numbers.written(numbers) for numbers in self._twins[key].values()]
+            assert self._replicas is not None and key is not None
+            written = [self._numbers.written(numbers) for numbers in self._replicas[key].values()]
             same[key] = all(one == written[0] for one in written)
         return same[key]
 
@@ -132,29 +132,29 @@ class Findings:
         """Of instructions of different cores, which are writes that both cores make."""
         if self._core(first) == self._core(second):
             return False, False
-        if self._twins is None:
-            self._twins = {}
+        if self._replicas is None:
+            self._replicas = {}
             for core in range(self._cores):
-                for number in self._may_be_twins(core):
-                    key = twin_key(self.prepared.instruction(number))
+                for number in self._may_be_replicas(core):
+                    key = replica_key(self.prepared.instruction(number))
                     if key is not None:
-                        self._twins.setdefault(key, {}).setdefault(core, []).append(number)
-        left, right = (twin_key(self.prepared.instruction(n)) for n in (first, second))
+                        self._replicas.setdefault(key, {}).setdefault(core, []).append(number)
+        left, right = (replica_key(self.prepared.instruction(n)) for n in (first, second))
         return (
-            left is not None and self._core(second) in self._twins[left],
-            right is not None and self._core(first) in self._twins[right],
+            left is not None and self._core(second) in self._replicas[left],
+            right is not None and self._core(first) in self._replicas[right],
         )
 
     @property
     def _cores(self) -> int:
         return len(self.prepared.program.cores)
 
-    def _may_be_twins(self, core: int) -> list[int]:
-        """The numbers of the instructions of a core that may be twins."""
+    def _may_be_replicas(self, core: int) -> list[int]:
+        """The numbers of the instructions of a core that may be replicas."""
         prepared = self.prepared
         templates = prepared.templates
         may = [
-            prepared.streams[stream][0] == core and twin_key(template) is not None
+            prepared.streams[stream][0] == core and replica_key(template) is not None
             for stream, template in zip(templates.stream, templates.instructions)
         ]
         found: list[int] = np.flatnonzero(np.array(may, np.bool_)[prepared.template]).tolist()

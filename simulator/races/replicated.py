@@ -9,12 +9,12 @@ core/qkv let both cores write all of a result that they have made from parts tha
 Where one core goes on with such bytes while the other may still be writing them, the order is that
 of cores that run in step; public kernels rely on it (nki-library core/moe/moe_cte/
 bwmm_shard_on_I.py clears the output on both cores and then adds to it). The proof of a program
-(`simulator.races.findings`) takes twins as made together, and says so, if both cores make their
+(`simulator.races.findings`) takes replicas as made together, and says so, if both cores make their
 values alike from the same data (`simulator.races.same_writes`); else it refuses them, whatever the
 values are in a run. Where indices or registers decide the place, a run compares the values.
 
-Twins are instructions of one row, from one source line, that write the same place of a shared HBM
-tensor on different cores, and do not add to it. What they write follows from what they read, so
+Replicas are instructions of one row, from one source line, that write the same place of a shared
+HBM tensor on different cores, and do not add to it. What they write follows from what they read, so
 the comparison is of their sources and indices.
 """
 
@@ -32,14 +32,14 @@ from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.program import Program
 from isa.spec import Instruction, Row
-from simulator.races.claims import Claims
+from simulator.races.dynamic_accesses import DynamicAccesses
 from simulator.views import Indirect
 
 Key = tuple[Any, ...]
 
 
-def twin_key(instruction: Instruction) -> Key | None:
-    """Equal for instructions that are twins; None for those that cannot be one."""
+def replica_key(instruction: Instruction) -> Key | None:
+    """Equal for instructions that are replicas; None for those that cannot be one."""
     row, values = instruction.row, instruction.values
     if instruction.location is None or set(row.reads) & set(row.writes):
         return None
@@ -60,12 +60,12 @@ def twin_key(instruction: Instruction) -> Key | None:
     return None
 
 
-def twins(cores: Iterable[Iterable[Instruction]]) -> dict[Key, set[int]]:
+def replicas(cores: Iterable[Iterable[Instruction]]) -> dict[Key, set[int]]:
     """The cores that have an instruction of each key."""
     found: dict[Key, set[int]] = {}
     for number, instructions in enumerate(cores):
         for instruction in instructions:
-            key = twin_key(instruction)
+            key = replica_key(instruction)
             if key is not None:
                 found.setdefault(key, set()).add(number)
     return found
@@ -87,7 +87,7 @@ class Effect(NamedTuple):
 
 
 class Execution(NamedTuple):
-    """One execution of a twin: its core's barriers before it, its effect, its result."""
+    """One execution of a replica: its core's barriers before it, its effect, its result."""
 
     barriers: int
     effect: Effect
@@ -95,8 +95,8 @@ class Execution(NamedTuple):
 
 
 class _Executions:
-    """The executions of a twin by one core: how many, and by number those since its last barrier,
-    as no other core comes to an earlier stretch any more."""
+    """The executions of a replica by one core: how many, and by number those since its last
+    barrier, as no other core comes to an earlier stretch any more."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -125,9 +125,9 @@ def _warn(core: int, other: int, rows: frozenset[int]) -> None:
 
 
 class InStep:
-    """What each core has executed of the twins.
+    """What each core has executed of the replicas.
 
-    The first core to come to a twin executes it; for the others it has happened then. So a twin
+    The first core to come to a replica executes it; for the others it has happened then. So it
     comes before whatever follows it on any of its cores, as on cores that run in step.
     """
 
@@ -149,8 +149,8 @@ class InStep:
         """The result of `compute`, which runs unless another core has made this execution, with
         this `effect` and no barrier between them. Raises race when that one wrote something else,
         if it `refuses` that itself.
-        Scatters that differ are no twins; where they share rows a warning says so, because kernels
-        send what is padding to one row (nki-library core/moe/moe_cte)."""
+        Scatters that differ are no replicas; where they share rows a warning says so, because
+        kernels send what is padding to one row (nki-library core/moe/moe_cte)."""
         for other, then in self._unpaired(key, core, barriers):
             if then.effect.digest != effect.digest:
                 rows, others = effect.rows, then.effect.rows
@@ -172,7 +172,7 @@ class InStep:
         return result
 
     def _unpaired(self, key: Key, core: int, barriers: int) -> Iterator[tuple[int, Execution]]:
-        """Other cores that have executed the twin of the next execution of this one, with no
+        """Other cores that have executed the replica of the next execution of this one, with no
         barrier between."""
         cores = self._executed.setdefault(key, {})
         done = cores.setdefault(core, _Executions()).count
@@ -183,27 +183,29 @@ class InStep:
 
 
 class Replicated(InStep):
-    """The twins of a program, whose keys are `keys`, and what the cores have executed of them."""
+    """The replicas of a program, by `keys`, and what the cores have executed of them."""
 
     def __init__(self, program: Program) -> None:
         super().__init__()
-        found = twins(
+        found = replicas(
             [i for stream in core.streams.values() for i in stream] for core in program.cores
         )
         self.keys = frozenset(key for key, cores in found.items() if len(cores) > 1)
-        self.claims = Claims(program, lambda instruction: twin_key(instruction) in self.keys)
+        self.accesses = DynamicAccesses(
+            program, lambda instruction: replica_key(instruction) in self.keys
+        )
         self._apart: set[Key] = set()
 
     def restart(self) -> None:
         super().restart()
-        self.claims.restart()
+        self.accesses.restart()
         self._apart.clear()
 
     def takes(self, instruction: Instruction) -> bool:
         """Whether an instruction has to be run by `comparing`."""
-        if not self.keys and not self.claims.tensors:
+        if not self.keys and not self.accesses.tensors:
             return False
-        return twin_key(instruction) in self.keys or self.claims.concern(instruction)
+        return replica_key(instruction) in self.keys or self.accesses.concern(instruction)
 
     def comparing(
         self,
@@ -215,29 +217,29 @@ class Replicated(InStep):
     ) -> Callable[[], Any]:
         """`compute` as `InStep.run` does it. `barriers` counts those that this core has passed;
         `values` are the operands, current when the result is called."""
-        key = twin_key(instruction)
-        claiming = compute
-        if self.claims.concern(instruction):
-            claiming = self.claims.checking(instruction, core, barriers, values, compute)
+        key = replica_key(instruction)
+        noting = compute
+        if self.accesses.concern(instruction):
+            noting = self.accesses.checking(instruction, core, barriers, values, compute)
         if key is None or key not in self.keys:
-            return claiming
+            return noting
         row, location = instruction.row, instruction.location
 
         def call() -> Any:
             if key in self._apart:
-                return claiming()
+                return noting()
             now, effect = barriers(), effect_of(row, values)
             if any(
                 then.effect.places != effect.places for _, then in self._unpaired(key, core, now)
             ):
                 self._part(key, core, now, location)
-                return claiming()
+                return noting()
             return self.run(key, core, now, effect, compute)
 
         return call
 
     def _part(self, key: Key, core: int, barriers: int, location: Any) -> None:
-        """Registers move writes of one key to different places: no twins, but writes that may
+        """Registers move writes of one key to different places: no replicas, but writes that may
         meet. Those of other cores to which this one has none are noted belatedly."""
         self._apart.add(key)
         cores = self._executed[key]
@@ -247,7 +249,7 @@ class Replicated(InStep):
                 if other == core or number < done:
                     continue
                 for value in then.effect.written if then.barriers == barriers else ():
-                    self.claims.note(other, then.barriers, value, location)
+                    self.accesses.note(other, then.barriers, value, location)
 
 
 def effect_of(row: type[Row], values: Sequence[Any]) -> Effect:
@@ -290,6 +292,6 @@ __all__ = [
     "Replicated",
     "effect_of",
     "numbered_effect",
-    "twin_key",
-    "twins",
+    "replica_key",
+    "replicas",
 ]

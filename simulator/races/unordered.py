@@ -1,6 +1,6 @@
 """What the cores of a kernel accessed in shared HBM while they ran without a program, one after the
 other up to a barrier: eager mode finds here what the proof of a program (`happens_before`) and its
-run (`claims`) find.
+run (`dynamic_accesses`) find.
 
 Accesses of different cores behind as many meetings have no order. They are compared when the last
 core comes to its next meeting or ends, and forgotten then. What both cores write by one line is
@@ -8,8 +8,8 @@ taken as made together (`simulator.races.replicated`), if the values have the sa
 (`simulator.races.value_numbers`).
 
 Where a register or an index decides the place, a write behind another core's read is a warning, as
-in `claims`. As the cores ran one after the other, what came first is told by how many instructions
-each core had executed: the order of cores that run in step.
+in `dynamic_accesses`. As the cores ran one after the other, what came first is told by how many
+instructions each core had executed: the order of cores that run in step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 from isa.enums import Engine
 from isa.program import SourceLocation
-from simulator.races.claims import Claim, claim_of, hull, meet, warn_of_read
+from simulator.races.dynamic_accesses import DynamicAccess, access_of, hull, meet, warn_of_read
 from simulator.races.race import Race, Site
 from simulator.races.replicated import Key
 from simulator.races.value_numbers import Digests
@@ -35,11 +35,11 @@ Locate = Callable[[Any], SourceLocation | None]
 
 
 class Accessed(NamedTuple):
-    """One access: its claim, its row's name, its line, its key if it may be a twin, and, where a
+    """One access: its bytes, its row's name, its line, its key if it may be a replica, and, where a
     register or an index decided its place (`moves`), the number of the instruction: of equal reads
     the last, of equal writes the first."""
 
-    claim: Claim
+    touched: DynamicAccess
     row: str
     location: Any
     key: Key | None
@@ -91,8 +91,8 @@ class Unordered:
         and name. `access`: whether it writes, and `Accessed.moves` and `number`. `made` is the
         number of what it writes."""
         writes, moves, number = access
-        claim = claim_of(value, writes)
-        if claim is None:
+        touched = access_of(value, writes)
+        if touched is None:
             return
         stretch = self._stretches.get(meetings)
         if stretch is None:
@@ -102,14 +102,14 @@ class Unordered:
         if key is not None and writes:
             written = stretch.written.setdefault(core, {})
             written[key] = NUMBERS.of(written.get(key, -1), made)
-        view = claim.view
+        view = touched.view
         mine = stretch.made.setdefault(memory, {}).setdefault(core, {})
         same = (
-            *(claim.low, view.shape, view.strides, view.itemsize, claim.rows),
+            *(touched.low, view.shape, view.strides, view.itemsize, touched.rows),
             *(writes, moves, location),
         )
         if same not in mine or (moves and not writes):
-            mine[same] = Accessed(claim, row, location, key, moves, number)
+            mine[same] = Accessed(touched, row, location, key, moves, number)
 
     def races(self, core: int, meetings: int | None, locate: Locate) -> Iterator[tuple[Race, bool]]:
         """A core has left this many meetings behind (None: it has ended). Pairs that nothing orders
@@ -129,13 +129,13 @@ def _races(stretch: _Stretch, locate: Locate) -> Iterator[tuple[Race, bool]]:
             for other in numbers[at + 1 :]:
                 for pair in _meeting(list(cores[core].values()), list(cores[other].values())):
                     made = stretch.made_by(other, pair[0]), stretch.made_by(core, pair[1])
-                    both_write = all(one.claim.writes for one in pair)
+                    both_write = all(one.touched.writes for one in pair)
                     if both_write and all(made):
                         if not all(stretch.alike(core, other, one) for one in pair):
                             yield _race(tensor, (core, other), pair, locate).differing(), False
                         continue
                     if any(one.moves for one in pair) and not both_write:
-                        reads = int(pair[0].claim.writes)
+                        reads = int(pair[0].touched.writes)
                         read, write = pair[reads], pair[1 - reads]
                         if any(made) or read.number < write.number:
                             if not any(made):
@@ -149,18 +149,20 @@ def _races(stretch: _Stretch, locate: Locate) -> Iterator[tuple[Race, bool]]:
 def _meeting(left: list[Accessed], right: list[Accessed]) -> Iterator[tuple[Accessed, Accessed]]:
     """Pairs that share a byte that one of the two writes. Which of `right` may meet one of `left`
     is a range of them in the order of their first bytes."""
-    right = sorted(right, key=lambda access: access.claim.low)
-    low, high, writes = np.array([(*access.claim[:2], access.claim.writes) for access in right]).T
+    right = sorted(right, key=lambda access: access.touched.low)
+    low, high, writes = np.array(
+        [(*access.touched[:2], access.touched.writes) for access in right]
+    ).T
     reach = np.maximum.accumulate(high)
     for one in left:
-        claim = one.claim
-        begin = int(np.searchsorted(reach, claim.low, "right"))
-        end = int(np.searchsorted(low, claim.high, "left"))
-        near = high[begin:end] > claim.low
-        if not claim.writes:
+        touched = one.touched
+        begin = int(np.searchsorted(reach, touched.low, "right"))
+        end = int(np.searchsorted(low, touched.high, "left"))
+        near = high[begin:end] > touched.low
+        if not touched.writes:
             near &= writes[begin:end] > 0
         for at in (begin + np.flatnonzero(near)).tolist():
-            if meet(claim, right[at].claim):
+            if meet(touched, right[at].touched):
                 yield one, right[at]
 
 
@@ -173,12 +175,12 @@ def _race(
     sites = []
     for core, access in zip(cores, pair):
         line: SourceLocation | None = locate(access.location)
-        writes = access.claim.writes
+        writes = access.touched.writes
         sites.append(Site(core, Engine.unknown, 0, (), access.row, -1, writes, line))
     first, second = sorted(sites, key=lambda site: site.location.line if site.location else 0)
     start = hull(tensor[0])[0]
-    low = max(access.claim.low for access in pair) - start
-    high = min(access.claim.high for access in pair) - start
+    low = max(access.touched.low for access in pair) - start
+    high = min(access.touched.high for access in pair) - start
     return Race("cross-core", first, second, f"HBM tensor '{tensor[1]}'", None, (low, high))
 
 

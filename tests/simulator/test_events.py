@@ -35,8 +35,8 @@ def assert_same(one, other):
     for a, b in zip(one.cores, other.cores, strict=True):
         assert a.engines == b.engines
         assert a.dma_active == b.dma_active and a.bytes == b.bytes
-        for lane, twin in zip(a.lanes, b.lanes, strict=True):
-            assert list(lane.spans) == list(twin.spans), lane.name
+        for lane, other in zip(a.lanes, b.lanes, strict=True):
+            assert list(lane.spans) == list(other.spans), lane.name
 
 
 @settings(max_examples=25, deadline=None)

@@ -15,11 +15,11 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.errors import NeuronError
 from isa.program import Program
-from simulator import parallel_slices as lanes
+from simulator import parallel_slices
 from simulator.execute import LoadedProgram
 from simulator.host import prepare, slices
 from simulator.native.codegen.library import library
-from simulator.parallel_slices import Lanes
+from simulator.parallel_slices import ParallelSlices
 
 Array = np.ndarray[Any, Any]
 
@@ -32,7 +32,7 @@ TILES, P, WIDE = 4, 128, 256
 def _small_programs_on_a_free_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "LEAST_COST", 0)
     monkeypatch.setattr(slices, "MOST_IN_BOTH", 0.3)
-    monkeypatch.setattr(lanes, "busy", lambda threads: False)
+    monkeypatch.setattr(parallel_slices, "busy", lambda threads: False)
 
 
 def tile(shape: Any, dtype: Any = nl.float32, buffer: Any = nl.sbuf) -> Any:
@@ -101,9 +101,9 @@ def program_of(kernel: Any, inputs: list[Array]) -> Program:
     return nki.compile(kernel, *inputs, target="trn2").program_for(inputs)
 
 
-def in_lanes(kernel: Any, inputs: list[Array], threads: int = 2) -> Lanes:
-    loaded = lanes.load(program_of(kernel, inputs), threads=threads)
-    assert isinstance(loaded, Lanes)
+def in_slices(kernel: Any, inputs: list[Array], threads: int = 2) -> ParallelSlices:
+    loaded = parallel_slices.load(program_of(kernel, inputs), threads=threads)
+    assert isinstance(loaded, ParallelSlices)
     return loaded
 
 
@@ -116,7 +116,7 @@ def expected_softmax(a: Array, b: Array) -> Array:
 @pytest.mark.parametrize("threads", [2, 4])
 def test_slices_give_the_same_bits(dtype: Any, threads: int) -> None:
     inputs = inputs_of(dtype)
-    loaded = in_lanes(attention, inputs, threads)
+    loaded = in_slices(attention, inputs, threads)
     whole = LoadedProgram(loaded.program)
     held = []
     for scale in (1, 0.5, -1):
@@ -134,7 +134,7 @@ def test_slices_give_the_same_bits(dtype: Any, threads: int) -> None:
 
 def test_halves_of_rows_are_slices_of_their_own() -> None:
     inputs = inputs_of()
-    loaded = in_lanes(by_columns, inputs)
+    loaded = in_slices(by_columns, inputs)
     exact = inputs[0][:, :P].astype(np.float64).T @ inputs[1]
     assert np.allclose(loaded.run(inputs).outputs[0], exact, atol=1e-4)
     assert loaded._whole is None
@@ -161,16 +161,16 @@ def in_parts(a, b):
 
 def test_tiles_are_written_in_parts() -> None:
     inputs = inputs_of()
-    loaded = in_lanes(in_parts, inputs)
+    loaded = in_slices(in_parts, inputs)
     assert np.allclose(loaded.run(inputs).outputs[0], expected_softmax(*inputs), rtol=1e-5)
     assert loaded._whole is None
 
 
 def test_a_busy_machine_runs_one_behind_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = inputs_of()
-    loaded = in_lanes(attention, inputs)
+    loaded = in_slices(attention, inputs)
     expected = loaded.run(inputs).outputs[0].tobytes()
-    monkeypatch.setattr(lanes, "busy", lambda threads: True)
+    monkeypatch.setattr(parallel_slices, "busy", lambda threads: True)
     monkeypatch.setattr(threading, "Thread", None)
     assert loaded.run(inputs).outputs[0].tobytes() == expected
 
@@ -313,9 +313,9 @@ def test_costs_decide(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_call_wants_decides() -> None:
     program = program_of(attention, inputs_of())
     for loaded in (
-        lanes.load(program, threads=1),
-        lanes.load(program, check=False, threads=2),
-        lanes.load(program, native=False, threads=2),
+        parallel_slices.load(program, threads=1),
+        parallel_slices.load(program, check=False, threads=2),
+        parallel_slices.load(program, native=False, threads=2),
     ):
         assert isinstance(loaded, LoadedProgram)
 
@@ -355,7 +355,7 @@ def reads_for_nothing(a, b):
     return out
 
 
-def said_of(loaded: LoadedProgram | Lanes, inputs: list[Array]) -> Any:
+def said_of(loaded: LoadedProgram | ParallelSlices, inputs: list[Array]) -> Any:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -368,14 +368,14 @@ def said_of(loaded: LoadedProgram | Lanes, inputs: list[Array]) -> Any:
 @pytest.mark.parametrize("kernel", [forgets_a_tile, forgets_a_result, reads_for_nothing])
 def test_the_whole_program_says_what_is_wrong(kernel: Any) -> None:
     inputs = inputs_of()
-    loaded = in_lanes(kernel, inputs)
+    loaded = in_slices(kernel, inputs)
     expected = said_of(LoadedProgram(loaded.program), inputs)
     assert said_of(loaded, inputs) == expected == said_of(loaded, inputs)
     assert expected[0] and loaded._whole is not None
 
 
 def test_wrong_arguments_are_refused_as_ever() -> None:
-    loaded = in_lanes(attention, inputs_of())
+    loaded = in_slices(attention, inputs_of())
     with pytest.raises(NeuronError, match="takes 2 tensors"):
         loaded.run(inputs_of()[:1])
     assert loaded._whole is None
@@ -387,7 +387,7 @@ def test_wrong_arguments_are_refused_as_ever() -> None:
 @pytest.mark.parametrize("which", [0, 1])
 def test_an_interrupt_ends_both(which: int, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = inputs_of()
-    loaded = in_lanes(attention, inputs)
+    loaded = in_slices(attention, inputs)
     expected = loaded.run(inputs).outputs[0].tobytes()
 
     def interrupted() -> None:
@@ -395,11 +395,11 @@ def test_an_interrupt_ends_both(which: int, monkeypatch: pytest.MonkeyPatch) -> 
 
     others = set(threading.enumerate())
     with monkeypatch.context() as patch:
-        patch.setattr(loaded._lanes[which], "execute", interrupted)
+        patch.setattr(loaded._slices[which], "execute", interrupted)
         with pytest.raises(KeyboardInterrupt):
             loaded.run(inputs)
     assert set(threading.enumerate()) == others
-    other = loaded._lanes[1 - which]._compiled
+    other = loaded._slices[1 - which]._compiled
     assert other is not None and other.stopped
     assert loaded.run(inputs).outputs[0].tobytes() == expected
 
@@ -408,7 +408,7 @@ def test_a_stopped_run_ends_soon() -> None:
     from simulator.native.loop.program import StoppedError
 
     inputs = inputs_of()
-    (first, _) = in_lanes(attention, inputs)._lanes
+    (first, _) = in_slices(attention, inputs)._slices
     first.prepare(inputs)
     first.stop()
     assert first._compiled is not None
@@ -418,12 +418,12 @@ def test_a_stopped_run_ends_soon() -> None:
 
 def test_whatever_fails_in_a_slice_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = inputs_of()
-    loaded = in_lanes(attention, inputs)
+    loaded = in_slices(attention, inputs)
     expected = loaded.run(inputs).outputs[0].tobytes()
 
     def failing() -> None:
         raise NeuronError("deadlock", "It is stuck.")
 
-    monkeypatch.setattr(loaded._lanes[1], "execute", failing)
+    monkeypatch.setattr(loaded._slices[1], "execute", failing)
     assert loaded.run(inputs).outputs[0].tobytes() == expected
     assert loaded._whole is not None

@@ -41,7 +41,7 @@ class Tuple(Operator):
     opcode = "tuple"
     builders = ("Tuple",)
     stablehlo = "tuple"
-    lanes = True
+    elementwise = True
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:
@@ -62,7 +62,7 @@ class GetTupleElement(Operator):
     stablehlo = "get_tuple_element"
     attributes = ("tuple_index",)
     arity = (1, 1)
-    lanes = True
+    elementwise = True
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:
@@ -88,7 +88,7 @@ class Call(Operator):
     stablehlo = "composite"
     attributes = ("is_composite",)
     calls = (1, 1)
-    lanes = True
+    elementwise = True
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:

@@ -99,7 +99,7 @@ class Folder:
             if self.fold.ufunc is np.minimum:
                 return [minimum(first[0], later[0])]
             return [self.fold.ufunc(first[0], later[0])]
-        return list(self.context.lanes(self.computation, [*first, *later]))
+        return list(self.context.elementwise(self.computation, [*first, *later]))
 
     def reduce(self, arrays: Sequence[Array], initial: Sequence[Array]) -> list[Array]:
         """Folds the last axis of each array behind `initial`."""

@@ -30,7 +30,7 @@ class Parameter(Operator):
     builders = ("Parameter",)
     attributes = ("parameter_number",)
     arity = (0, 0)
-    lanes = True
+    elementwise = True
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:
@@ -49,7 +49,7 @@ class Constant(Operator):
     stablehlo = "constant"
     attributes = ("literal",)
     arity = (0, 0)
-    lanes = True
+    elementwise = True
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:
@@ -111,7 +111,7 @@ class Copy(Operator):
     opcode = "copy"
     builders = ("Copy",)
     arity = (1, 1)
-    lanes = True
+    elementwise = True
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:

@@ -281,7 +281,7 @@ class SelectAndScatter(Operator):
             if best is None:
                 best, found = values, np.where(inside, flat, -1)
                 continue
-            stays = np.asarray(context.lanes(select, [best, values])[0]) & (found >= 0)
+            stays = np.asarray(context.elementwise(select, [best, values])[0]) & (found >= 0)
             takes = inside & ~stays
             best, found = np.where(takes, values, best), np.where(takes, flat, found)
         result = np.full(array.shape, initial, array.dtype)
@@ -327,7 +327,7 @@ class Map(Operator):
 
     @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
-        result = context.lanes(instruction.called[0], operands)[0]
+        result = context.elementwise(instruction.called[0], operands)[0]
         return np.broadcast_to(result, operands[0].shape)
 
 

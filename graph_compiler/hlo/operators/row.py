@@ -1,9 +1,9 @@
 """What a row of the operator table is: one class per HLO opcode, its body the facts.
 
-`infer` is the shape and type rule, `evaluate` the reference meaning in NumPy. A row whose `lanes`
-is True works element by element, and one whose `scalar_identity` is True does nothing to a scalar,
-so a computation of scalars that is made of such rows can be applied to whole arrays at once
-(reducers, comparators, combiners).
+`infer` is the shape and type rule, `evaluate` the reference meaning in NumPy. A row that is
+`elementwise` works element by element; one with `scalar_identity` does nothing to a scalar. So a
+computation of scalars that is made of such rows can be applied to whole arrays at once (reducers,
+comparators, combiners).
 
 Sources: https://openxla.org/xla/operation_semantics (`builders`), the StableHLO specification
 (`stablehlo`), and `neuronx-cc list-operators` for the spelling of `builders`.
@@ -75,7 +75,9 @@ class Evaluation(RankContext, Protocol):
     def call(self, computation: Computation, arguments: Sequence[Value]) -> Value:
         """The result of a computation."""
 
-    def lanes(self, computation: Computation, arguments: Sequence[Array]) -> tuple[Array, ...]:
+    def elementwise(
+        self, computation: Computation, arguments: Sequence[Array]
+    ) -> tuple[Array, ...]:
         """The results of a computation of scalars, applied to arrays element by element."""
 
     def iterate(self, instruction: Instruction, step: Callable[[], bool]) -> None:
@@ -91,8 +93,8 @@ class Operator:
     `opcode`: as HLO text writes it. `builders`: names of the XLA builder functions that make it.
     `stablehlo`: name of the StableHLO operation, "" where there is none. `attributes`: the fields
     of the proto that it reads. `arity`: least and most operands, None for any number. `calls`:
-    least and most computations called. `lanes`, `scalar_identity`: see the module. `per_element`:
-    the work for one element of the result. The docstring is the reference.
+    least and most computations called. `elementwise`, `scalar_identity`: see the module.
+    `per_element`: the work for one element of the result. The docstring is the reference.
     """
 
     opcode: ClassVar[str]
@@ -101,7 +103,7 @@ class Operator:
     attributes: ClassVar[tuple[str, ...]] = ()
     arity: ClassVar[tuple[int, int | None]] = (0, None)
     calls: ClassVar[tuple[int, int | None]] = (0, 0)
-    lanes: ClassVar[bool] = False
+    elementwise: ClassVar[bool] = False
     scalar_identity: ClassVar[bool] = False
     per_element: ClassVar[Work] = NO_WORK
 

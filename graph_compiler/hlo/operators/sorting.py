@@ -88,7 +88,7 @@ def sorted_order(computation: Computation, arrays: list[Array], context: Evaluat
 
             expression = Computation(computation.name, computation.instructions, left)
             pairs = [array for array in arrays for _ in range(2)]
-            key = np.broadcast_to(context.lanes(expression, pairs)[0], arrays[0].shape)
+            key = np.broadcast_to(context.elementwise(expression, pairs)[0], arrays[0].shape)
             if root.attribute("comparison_type") == "TOTALORDER" and key.dtype.kind not in "iub":
                 key = total_order_key(key)
             descending = _DESCENDING[root.attribute("comparison_direction")]
@@ -155,7 +155,7 @@ def _merge_order(computation: Computation, arrays: list[Array], context: Evaluat
                 other = np.take_along_axis(array, probe, axis=-1)
                 # Asks "right before left": of equal elements the left one then stays first.
                 pairs += [np.where(in_left, other, array), np.where(in_left, array, other)]
-            before = np.broadcast_to(context.lanes(computation, pairs)[0], whole)
+            before = np.broadcast_to(context.elementwise(computation, pairs)[0], whole)
             passes = np.where(in_left, before, ~before)
             low = np.where(open_places & passes, probe + 1, low)
             high = np.where(open_places & ~passes, probe, high)

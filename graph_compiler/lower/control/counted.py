@@ -17,7 +17,7 @@ import numpy as np
 
 from graph_compiler.execute import placement
 from graph_compiler.execute.fusion import store
-from graph_compiler.execute.simplify import is_lanewise
+from graph_compiler.execute.simplify import is_elementwise
 from graph_compiler.execute.steps import item_size
 from graph_compiler.execute.views import Buffer, View, count_of
 from graph_compiler.hlo.operators import OPERATORS
@@ -47,7 +47,7 @@ def places_of(evaluator: Evaluator, body: Block, count: Count) -> dict[Node, np.
 
     for node in body.nodes:
         row = OPERATORS.get(node.op)
-        if node.dims or row is None or node.instruction is None or not is_lanewise(row):
+        if node.dims or row is None or node.instruction is None or not is_elementwise(row):
             continue
         operands = [value(operand) for operand in node.operands]
         if operands and all(operand is not None for operand in operands):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import nki.language as nl
 from graph_compiler.execute.bodies import Fold, Scatter, Sort
 from graph_compiler.execute.fusion import is_whole
-from graph_compiler.execute.loops import Loop
+from graph_compiler.execute.loops import LoopNest
 from graph_compiler.execute.movement import DynamicCopy
 from graph_compiler.execute.steps import Call, Place, item_size
 from graph_compiler.execute.views import Buffer, View, count_of
@@ -26,7 +26,7 @@ from graph_compiler.lower.rewrites.trips import Count
 from nki.ir.views.tensor import NkiTensor
 
 _EMITTERS: dict[type, Callable[[Device, Any, Any], None]] = {
-    Loop: emit_nest,
+    LoopNest: emit_nest,
     DynamicCopy: emit_dynamic_copy,
     Scatter: emit_scatter,
     Fold: emit_fold,

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.execute.bodies import Fold, Sort
-from graph_compiler.execute.loops import Loop
+from graph_compiler.execute.loops import LoopNest
 from graph_compiler.execute.movement import DynamicCopy
 from graph_compiler.execute.steps import Call, item_size
 from graph_compiler.lower.control.flow import Counted
@@ -30,7 +30,7 @@ def nanoseconds(device: Device, step: Any) -> float:
     if isinstance(step, Convolution):
         return FIXED + step.ns(device)
     if isinstance(step, Call):
-        if isinstance(step.kernel, Loop):
+        if isinstance(step.kernel, LoopNest):
             return nest_ns(device, step.kernel) if step.kernel.counts else FIXED
         return FIXED + _of_elements(device, step.kernel)
     trips = step.count.trips if isinstance(step, Counted) else 1

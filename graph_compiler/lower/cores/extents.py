@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from graph_compiler.execute.bodies import Fold, Sort
-from graph_compiler.execute.loops import Loop
+from graph_compiler.execute.loops import LoopNest
 from graph_compiler.execute.movement import DynamicCopy
 from graph_compiler.execute.steps import Call, Place, item_size
 from graph_compiler.execute.views import Buffer, View
@@ -127,7 +127,7 @@ def _operands(kernel: Any) -> list[_Operand | None]:
     def of(type: str, counts: Sequence[int], strides: Sequence[int], writes: bool) -> _Operand:
         return item_size(type), list(zip(counts, strides)), writes
 
-    if isinstance(kernel, Loop):
+    if isinstance(kernel, LoopNest):
         type, strides = kernel.output
         leaves = [of(type, kernel.counts, s, False) for type, s in kernel.leaves]
         return [of(type, kernel.counts, strides, True), *leaves]

@@ -13,7 +13,7 @@ from typing import Any
 
 from graph_compiler.execute.bodies import Fold, Sort
 from graph_compiler.execute.contractions import Axes
-from graph_compiler.execute.loops import Loop
+from graph_compiler.execute.loops import LoopNest
 from graph_compiler.execute.movement import DynamicCopy
 from graph_compiler.execute.steps import Call, Place, item_size
 from graph_compiler.execute.views import View
@@ -69,7 +69,7 @@ def _with(counts: Sequence[int], axis: int, size: int) -> tuple[int, ...]:
     return (*counts[:axis], size, *counts[axis + 1 :])
 
 
-def _of_loop(call: Call, loop: Loop) -> Iterator[Halves]:
+def _of_loop(call: Call, loop: LoopNest) -> Iterator[Halves]:
     operands = [loop.output, *loop.leaves]
     if loop.fold is None and len(loop.counts) == 1:
         yield from _of_run(call, loop)
@@ -79,13 +79,13 @@ def _of_loop(call: Call, loop: Loop) -> Iterator[Halves]:
             continue
         steps = [strides[axis] * item_size(type) for type, strides in operands]
 
-        def kernel(size: int, axis: int = axis) -> Loop:
+        def kernel(size: int, axis: int = axis) -> LoopNest:
             return replace(loop, counts=_with(loop.counts, axis, size))
 
         yield _cut(call, count, steps, kernel)
 
 
-def _of_run(call: Call, loop: Loop) -> Iterator[Halves]:
+def _of_run(call: Call, loop: LoopNest) -> Iterator[Halves]:
     """A single dimension that lies in partitions as rows, where halves of it would not."""
     (count,) = loop.counts
     rows = divisor(count)
@@ -150,7 +150,7 @@ def _of_gather(call: Call, copy: DynamicCopy) -> Iterator[Halves]:
 
 
 _CUTS: dict[type, Callable[[Call, Any], Iterator[Halves]]] = {
-    Loop: _of_loop,
+    LoopNest: _of_loop,
     Fold: _of_fold,
     Sort: _of_sort,
     DynamicCopy: _of_gather,

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from graph_compiler.execute.contractions import Product, joined
-from graph_compiler.execute.loops import Loop
+from graph_compiler.execute.loops import LoopNest
 from graph_compiler.execute.registers import kind
 from graph_compiler.execute.steps import Call, Place, item_size, place_of
 from graph_compiler.execute.views import Buffer
@@ -71,7 +71,7 @@ class _Rows:
 class RowNest(_Rows):
     """A loop nest: the batch and the rows, axes of its own, and the axes within a row."""
 
-    loop: Loop
+    loop: LoopNest
     places: list[Place]
     inner: list[Axis]
 
@@ -197,9 +197,9 @@ def members_of(device: Device, step: Any, wanted: Sequence[int]) -> Iterator[Mem
             yield RowNest(tuple(batch), rows, loop, places, [*axes[:number], *rest])
 
 
-def nest_of(call: Call) -> tuple[Loop, list[Place]]:
+def nest_of(call: Call) -> tuple[LoopNest, list[Place]]:
     """A nest and its places."""
-    assert isinstance(call.kernel, Loop)
+    assert isinstance(call.kernel, LoopNest)
     return call.kernel, [word for word in call.words if isinstance(word, Place)]
 
 
@@ -217,7 +217,7 @@ def _axes_of_product(step: Contraction) -> tuple[list[Axis], list[tuple[int, int
 def is_member(step: Any) -> bool:
     """Whether a step may be one of a group."""
     return isinstance(step, Contraction) or (
-        isinstance(step, Call) and isinstance(step.kernel, Loop)
+        isinstance(step, Call) and isinstance(step.kernel, LoopNest)
     )
 
 
@@ -277,7 +277,7 @@ def is_function(member: Member) -> bool:
     return any(all(axis.strides[1 + leaf] for axis in member.inner) for leaf in leaves)
 
 
-def _leaves_of(loop: Loop, values: Sequence[int]) -> set[int]:
+def _leaves_of(loop: LoopNest, values: Sequence[int]) -> set[int]:
     """The leaves from which values of a nest's steps are computed."""
     found = set()
     for value in values:

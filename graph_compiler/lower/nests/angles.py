@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import nki.language as nl
-from graph_compiler.execute.lanes import Step
+from graph_compiler.execute.elements import ElementStep
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.nests.integers import tiles
 from nki.ir.views.tensor import NkiTensor
@@ -25,7 +25,7 @@ def with_sign(size: NkiTensor, of: NkiTensor) -> NkiTensor:
     return nl.bitwise_or(size.view("int32"), signs).view("float32")
 
 
-def angle(values: Sequence[Any], step: Step) -> NkiTensor:
+def angle(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     """The angle of (x, y): of the quotient below 1, then by octants."""
     y, x = _single(values)
     high, wide = nl.abs(y), nl.abs(x)
@@ -44,7 +44,7 @@ def angle(values: Sequence[Any], step: Step) -> NkiTensor:
     return nl.where(known, result, math.nan, dtype=row.dtype)
 
 
-def sign(values: Sequence[Any], step: Step) -> NkiTensor:
+def sign(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     """1 with the sign; zeros and NaN stay."""
     (x,) = values
     (single,) = _single(values)
@@ -62,7 +62,7 @@ def has_format(type: str) -> bool:
     return type in _FORMATS
 
 
-def reduce_precision(values: Sequence[Any], step: Step) -> NkiTensor:
+def reduce_precision(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     """The magnitude, as an integer, rounded to nearest even; beyond the largest exponent infinity,
     below the smallest one zero."""
     (x,) = values

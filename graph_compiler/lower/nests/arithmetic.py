@@ -16,7 +16,7 @@ import numpy as np
 
 import nki.language as nl
 from graph_compiler.execute.attributes import Number, comparison, source_of
-from graph_compiler.execute.lanes import TOTAL, UNSUPPORTED, Step
+from graph_compiler.execute.elements import TOTAL, UNSUPPORTED, ElementStep
 from graph_compiler.execute.registers import kind
 from graph_compiler.execute.steps import item_size
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from graph_compiler.execute.nodes import Node
 
 Value = NkiTensor | float | int
-Form = Callable[[Sequence[Any], Step], NkiTensor]
+Form = Callable[[Sequence[Any], ElementStep], NkiTensor]
 
 ALL_INTEGERS = 2.0**23
 """From here on every fp32 number is an integer."""
 
 
-def dtype_of(step: Step) -> str:
+def dtype_of(step: ElementStep) -> str:
     """The dtype of a step's result."""
     return DTYPES[step.type]
 
@@ -83,7 +83,7 @@ _RELATIONS = {
 }
 
 
-def _compare(values: Sequence[Any], step: Step) -> NkiTensor:
+def _compare(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     relation: Callable[..., NkiTensor]
     relation = getattr(nl, _RELATIONS[step.attribute.removesuffix(TOTAL)])
     if step.attribute.endswith(TOTAL):
@@ -101,13 +101,13 @@ def _total_order(value: Any) -> Any:
     return nl.bitwise_xor(bits, nl.where(negative, 0x7FFFFFFF, 0, dtype="int32"))
 
 
-def _select(values: Sequence[Any], step: Step) -> NkiTensor:
+def _select(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     condition, left, right = values
     chosen = _chosen(condition, left, right, step)
     return nl.where(condition, left, right, dtype=dtype_of(step)) if chosen is None else chosen
 
 
-def _chosen(condition: Any, left: Any, right: Any, step: Step) -> NkiTensor | None:
+def _chosen(condition: Any, left: Any, right: Any, step: ElementStep) -> NkiTensor | None:
     """Floats of a tile or one number, in one operation; None of other choices."""
     reverse = not isinstance(left, NkiTensor)
     tile, number = (right, left) if reverse else (left, right)
@@ -128,7 +128,7 @@ _CHOSEN = frozenset({"f32", "bf16", "f16"})
 """Types whose elements pass through the vector engine's fp32 as they are."""
 
 
-def _clamp(values: Sequence[Any], step: Step) -> NkiTensor:
+def _clamp(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     low, value, high = values
     return nl.minimum(nl.maximum(value, low), high, dtype=dtype_of(step))
 
@@ -142,7 +142,7 @@ def _zero_signed(name: str) -> dict[str, Form]:
     """A function whose results have the operand's sign; zeros too."""
     function = getattr(nl, name)
 
-    def form(values: Sequence[Any], step: Step) -> NkiTensor:
+    def form(values: Sequence[Any], step: ElementStep) -> NkiTensor:
         (x, *_) = integers.tiles(values, "float32")
         result = _signed_as(function(*values, dtype="float32"), x)
         return nl.copy(result, dtype=dtype_of(step))
@@ -150,7 +150,7 @@ def _zero_signed(name: str) -> dict[str, Form]:
     return {"real": form}
 
 
-def _square_root(values: Sequence[Any], step: Step) -> NkiTensor:
+def _square_root(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     """Of all negative numbers NaN: the engine's of -infinity is not."""
     return nl.sqrt(nl.maximum(values[0], -1.0, dtype="float32"), dtype=dtype_of(step))
 
@@ -160,13 +160,13 @@ def _nearest(x: NkiTensor) -> NkiTensor:
     return nl.copy(nl.copy(x, dtype="int32"), dtype="float32")
 
 
-def _round_even(values: Sequence[Any], step: Step) -> NkiTensor:
+def _round_even(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     (x,) = values
     small = nl.less(nl.abs(x), ALL_INTEGERS, dtype="uint8")
     return nl.where(small, _signed_as(_nearest(x), x), x, dtype=dtype_of(step))
 
 
-def _round_away(values: Sequence[Any], step: Step) -> NkiTensor:
+def _round_away(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     """Towards zero, and one farther where at least one half was cut off."""
     (x,) = values
     whole = nl.trunc(x, dtype="float32")
@@ -175,7 +175,7 @@ def _round_away(values: Sequence[Any], step: Step) -> NkiTensor:
     return nl.copy(_signed_as(result, x), dtype=dtype_of(step))
 
 
-def _exp_minus_one(values: Sequence[Any], step: Step) -> NkiTensor:
+def _exp_minus_one(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     """(u - 1) x / log(u) with u = exp(x): errors of u cancel where x is small (W. Kahan)."""
     (x,) = values
     u = nl.exp(x, dtype="float32")
@@ -187,7 +187,7 @@ def _exp_minus_one(values: Sequence[Any], step: Step) -> NkiTensor:
     return nl.where(tiny, x, result, dtype=dtype_of(step))
 
 
-def _log_plus_one(values: Sequence[Any], step: Step) -> NkiTensor:
+def _log_plus_one(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     """log(u) x / (u - 1) with u = 1 + x: errors of u cancel where x is small (W. Kahan)."""
     (x,) = values
     u = nl.add(x, 1.0, dtype="float32")
@@ -200,27 +200,27 @@ def _log_plus_one(values: Sequence[Any], step: Step) -> NkiTensor:
     return nl.where(tiny, x, result, dtype=dtype_of(step))
 
 
-def _cube_root(values: Sequence[Any], step: Step) -> NkiTensor:
+def _cube_root(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     (x,) = values
     size = nl.power(nl.abs(x), 1.0 / 3.0, dtype="float32")
     return nl.copy(_signed_as(size, x), dtype=dtype_of(step))
 
 
-def _negative(values: Sequence[Any], step: Step) -> NkiTensor:
+def _negative(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     """Of unsigned integers the number that wraps around to zero with them."""
     (x,) = values
     return nl.negative(x.view("int32")).view(dtype_of(step))
 
 
-def _is_finite(values: Sequence[Any], step: Step) -> NkiTensor:
+def _is_finite(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     return nl.less(nl.abs(values[0]), math.inf, dtype="uint8")
 
 
-def _not(values: Sequence[Any], step: Step) -> NkiTensor:
+def _not(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     return nl.bitwise_xor(values[0], 1)
 
 
-def _convert(values: Sequence[Any], step: Step) -> NkiTensor:
+def _convert(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     (x,) = values
     source, target = kind(step.source), kind(step.type)
     if target == "boolean":
@@ -232,7 +232,7 @@ def _convert(values: Sequence[Any], step: Step) -> NkiTensor:
     return nl.copy(x, dtype=dtype_of(step))
 
 
-def _narrowed(x: NkiTensor, step: Step) -> NkiTensor:
+def _narrowed(x: NkiTensor, step: ElementStep) -> NkiTensor:
     """Integers of another width: the low bits stay."""
     bits, wide = PRIMITIVE_TYPES[step.type].bits, PRIMITIVE_TYPES[step.source].bits
     if bits > wide:
@@ -246,11 +246,11 @@ def _narrowed(x: NkiTensor, step: Step) -> NkiTensor:
     return integers.dropped(x, bits, kind(step.type) == "signed", dtype_of(step))
 
 
-def _bits_of(values: Sequence[Any], step: Step) -> NkiTensor:
+def _bits_of(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     return nl.copy(values[0]).view(dtype_of(step))
 
 
-def _same(values: Sequence[Any], step: Step) -> NkiTensor:
+def _same(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     (value,) = values
     return value  # type: ignore[no-any-return]
 
@@ -319,7 +319,7 @@ _BY_COLUMN = frozenset({"add", "subtract", "multiply", "divide", "maximum", "min
 """Opcodes whose second operand may be a column, [partitions, 1], that repeats along rows."""
 
 
-def takes_column(step: Step) -> bool:
+def takes_column(step: ElementStep) -> bool:
     """Whether a step's second operand may be a column."""
     return step.op in _BY_COLUMN and kind(step.source) == "real"
 
@@ -343,7 +343,7 @@ class Scaled(NamedTuple):
     bias: NkiTensor | None = None
 
 
-def scaled(step: Step, values: Sequence[Any]) -> Scaled | None:
+def scaled(step: ElementStep, values: Sequence[Any]) -> Scaled | None:
     """A step as a scale or bias of its first operand, in fp32 as the scalar engine computes it;
     None where it is neither."""
     if kind(step.type) != "real" or len(values) != 2 or not isinstance(values[0], NkiTensor):
@@ -367,7 +367,7 @@ def _wide_column(column: NkiTensor) -> NkiTensor:
     return wide.reshape((column.shape[0], 1))
 
 
-def activated(step: Step, value: Scaled, total: NkiTensor | None = None) -> NkiTensor:
+def activated(step: ElementStep, value: Scaled, total: NkiTensor | None = None) -> NkiTensor:
     """A function of the scalar engine of what was put off. `total` [partitions, 1] becomes the sums
     of its results along rows, in fp32."""
     e = Emitter(ACTIVATIONS[step.op], None)
@@ -380,7 +380,7 @@ def activated(step: Step, value: Scaled, total: NkiTensor | None = None) -> NkiT
     return result
 
 
-def shifted(step: Step, value: Scaled) -> NkiTensor:
+def shifted(step: ElementStep, value: Scaled) -> NkiTensor:
     """What was put off, by the scalar engine."""
     e = Emitter("copy", None)
     result = e.result(value.tile.shape, dtype_of(step))
@@ -393,7 +393,7 @@ _SINGLE = _PLAIN | set(ACTIVATIONS)
 """Opcodes of floats that are one instruction."""
 
 
-def temporaries(step: Step) -> int:
+def temporaries(step: ElementStep) -> int:
     """About how many tiles a step needs beside its operands and its result."""
     return 0 if kind(step.source) == "real" and step.op in _SINGLE else 6
 
@@ -440,6 +440,6 @@ def tile_operands(node: Node) -> list[Node]:
     return node.operands
 
 
-def emit(step: Step, values: Sequence[Value]) -> NkiTensor:
+def emit(step: ElementStep, values: Sequence[Value]) -> NkiTensor:
     """The tile that a step computes."""
     return FORMS[step.op][kind(step.source)](values, step)

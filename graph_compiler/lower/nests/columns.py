@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import nki.language as nl
-from graph_compiler.execute.lanes import Step
-from graph_compiler.execute.loops import Loop
+from graph_compiler.execute.elements import ElementStep
+from graph_compiler.execute.loops import LoopNest
 from graph_compiler.execute.registers import kind
 from graph_compiler.execute.steps import Place, item_size
 from graph_compiler.lower.device import Device
@@ -44,7 +44,7 @@ FIXED = 3000.0
 """About how many ns pass from the first load to the last store, besides what both take."""
 
 
-def emit_nest(device: Device, loop: Loop, words: Sequence[Any]) -> None:
+def emit_nest(device: Device, loop: LoopNest, words: Sequence[Any]) -> None:
     """A nest whose places are `words`: of the output, the leaves, and the initial value."""
     sides = sides_of(loop)
     if sides is not None and shares_of(device, loop, sides)[0] < _by_tiles(device, loop):
@@ -54,7 +54,7 @@ def emit_nest(device: Device, loop: Loop, words: Sequence[Any]) -> None:
         emit_loop(device, loop, words)
 
 
-def nest_ns(device: Device, loop: Loop) -> float:
+def nest_ns(device: Device, loop: LoopNest) -> float:
     """About how many ns a nest takes."""
     if loop.fold is None:
         return plan(device, loop)[0]
@@ -63,7 +63,7 @@ def nest_ns(device: Device, loop: Loop) -> float:
     return others if sides is None else min(others, shares_of(device, loop, sides)[0])
 
 
-def _by_tiles(device: Device, loop: Loop) -> float:
+def _by_tiles(device: Device, loop: LoopNest) -> float:
     return min(plan(device, loop, partition_reduced=gone)[0] for gone in (False, True))
 
 
@@ -99,7 +99,7 @@ class Shares:
         return self.batch * self.columns
 
 
-def sides_of(loop: Loop) -> Sides | None:
+def sides_of(loop: LoopNest) -> Sides | None:
     """The dimensions, of a nest that folds columns of its operands by an engine."""
     if loop.fold not in ENGINE_FOLDS or not all(kind(type) == "real" for type in types_of(loop)):
         return None
@@ -121,13 +121,13 @@ def sides_of(loop: Loop) -> Sides | None:
     return Sides(outer, widest or one, reduced[0], columns)
 
 
-def shares_of(device: Device, loop: Loop, sides: Sides) -> tuple[float, Shares]:
+def shares_of(device: Device, loop: LoopNest, sides: Sides) -> tuple[float, Shares]:
     """The shares that take least, and about how many ns."""
     found = [(_cost(device, loop, sides, shares), shares) for shares in _candidates(loop, sides)]
     return min(found, key=lambda item: item[0])
 
 
-def _candidates(loop: Loop, sides: Sides) -> Iterator[Shares]:
+def _candidates(loop: LoopNest, sides: Sides) -> Iterator[Shares]:
     room = tiling_room(loop)
     _, batch, rows, columns = sides
     for parts in _divisions(min(PARTITIONS, columns.count), columns.count):
@@ -157,7 +157,7 @@ def _divisions(most: int, count: int) -> Iterator[int]:
             yield size
 
 
-def _groups(loop: Loop, kept: int, rows: int) -> Iterator[int]:
+def _groups(loop: LoopNest, kept: int, rows: int) -> Iterator[int]:
     """Numbers of groups of rows. Sums of single partitions are a product with ones, which is right
     for infinities too; engines fold partitions that begin where they may."""
     yield 1
@@ -167,7 +167,7 @@ def _groups(loop: Loop, kept: int, rows: int) -> Iterator[int]:
         yield from (count for count in (2, PARTITIONS // kept) if count <= rows)
 
 
-def _cost(device: Device, loop: Loop, sides: Sides, shares: Shares) -> float:
+def _cost(device: Device, loop: LoopNest, sides: Sides, shares: Shares) -> float:
     """About how many ns a fold takes."""
     target = device.target
     outer, batch, rows, columns = sides
@@ -201,7 +201,7 @@ def _cost(device: Device, loop: Loop, sides: Sides, shares: Shares) -> float:
     return max(transfers, triggers, vector) + across + FIXED
 
 
-def _computed(loop: Loop) -> Sequence[Step]:
+def _computed(loop: LoopNest) -> Sequence[ElementStep]:
     """The steps before a fold, which widens what it reads by itself."""
     if not loop.steps:
         return ()
@@ -211,13 +211,13 @@ def _computed(loop: Loop) -> Sequence[Step]:
     return steps if widened and direct else loop.steps
 
 
-def _type(loop: Loop) -> str:
+def _type(loop: LoopNest) -> str:
     """The type of what is folded."""
     steps = _computed(loop)
     return steps[-1].type if steps else loop.leaves[0][0]
 
 
-def _tensor_share(device: Device, loop: Loop, shares: Shares) -> float:
+def _tensor_share(device: Device, loop: LoopNest, shares: Shares) -> float:
     """The part of the columns whose rows the tensor engine adds up, those of all partitions."""
     several = shares.kept > 1 or shares.groups == 1
     if loop.fold != "add" or several or item_size(_type(loop)) != 2:
@@ -229,7 +229,7 @@ def _tensor_share(device: Device, loop: Loop, shares: Shares) -> float:
 class Columns:
     """A fold of columns, ready to be emitted."""
 
-    def __init__(self, device: Device, loop: Loop, places: list[Place], sides: Sides) -> None:
+    def __init__(self, device: Device, loop: LoopNest, places: list[Place], sides: Sides) -> None:
         self.device = device
         self.loop = loop
         self.sides = sides

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 import nki.language as nl
-from graph_compiler.execute.lanes import Step
-from graph_compiler.execute.loops import IDENTITIES, Loop
+from graph_compiler.execute.elements import ElementStep
+from graph_compiler.execute.loops import IDENTITIES, LoopNest
 from graph_compiler.execute.registers import kind
 from graph_compiler.execute.steps import Place, item_size
 from graph_compiler.execute.views import row_major
@@ -51,7 +51,7 @@ ROOM = 64 << 10
 """Bytes of a partition that the tiles of one nest may take at a time."""
 
 
-def emit_loop(device: Device, loop: Loop, words: Sequence[Any]) -> None:
+def emit_loop(device: Device, loop: LoopNest, words: Sequence[Any]) -> None:
     """A nest whose places are `words`: of the output, the leaves, and the initial value."""
     places = [word for word in words if isinstance(word, Place)]
     nest = Nest(device, loop, stored(device, places, types_of(loop)))
@@ -70,13 +70,13 @@ def emit_loop(device: Device, loop: Loop, words: Sequence[Any]) -> None:
         nest.emit(part, offsets)
 
 
-def types_of(loop: Loop) -> list[str]:
+def types_of(loop: LoopNest) -> list[str]:
     """Of the output, the leaves, and the initial value."""
     types = [loop.output[0], *(type for type, _ in loop.leaves)]
     return types if loop.fold is None else [*types, loop.output[0]]
 
 
-def plan(device: Device, loop: Loop, partition_reduced: bool = False) -> tuple[float, Tiling]:
+def plan(device: Device, loop: LoopNest, partition_reduced: bool = False) -> tuple[float, Tiling]:
     """The cheapest tiling, and what it costs."""
     key = loop, partition_reduced
     if key not in device.plans:
@@ -84,7 +84,7 @@ def plan(device: Device, loop: Loop, partition_reduced: bool = False) -> tuple[f
     return device.plans[key]
 
 
-def _cheapest(device: Device, loop: Loop, partition_reduced: bool) -> tuple[float, Tiling]:
+def _cheapest(device: Device, loop: LoopNest, partition_reduced: bool) -> tuple[float, Tiling]:
     operands = [loop.output, *loop.leaves]
     if partition_reduced:  # and one that counts what is kept
         kept = [0 if gone else count for count, gone in zip(loop.counts, loop.reduced)]
@@ -102,24 +102,24 @@ def _cheapest(device: Device, loop: Loop, partition_reduced: bool) -> tuple[floa
     return (price if permuted is None else min(price, permuted.ns)), tiling
 
 
-def _across_ns(loop: Loop) -> float:
+def _across_ns(loop: LoopNest) -> float:
     """About how long it takes to fold partitions: by a product, or by way of HBM."""
     return 1000.0 if loop.fold is not None and sums_across(loop) else 4000.0
 
 
-def passes(loop: Loop) -> int:
+def passes(loop: LoopNest) -> int:
     """About how often engines go through the elements of a nest's tiles."""
     return max(1, wide_steps(loop)) + (loop.fold is not None)
 
 
-def tiling_room(loop: Loop, on_chip: int = 0) -> int:
+def tiling_room(loop: LoopNest, on_chip: int = 0) -> int:
     """Elements of a partition that a tile of a nest may have; so many of its operands take no room
     of it, as their rows are on chip."""
     live = 2 * max(1, len(loop.leaves) + _live(loop) + 1 - on_chip)
     return max(1, ROOM // (4 * live))
 
 
-def _of_rows_alone(loop: Loop, tiling: Tiling) -> list[int]:
+def _of_rows_alone(loop: LoopNest, tiling: Tiling) -> list[int]:
     """Steps before the last whose values differ from partition to partition only."""
     axes = (*tiling.free, *(item.axis for item in tiling.outer))
     if any(item.target == "partition" for item in tiling.outer):
@@ -136,7 +136,7 @@ def _of_rows_alone(loop: Loop, tiling: Tiling) -> list[int]:
     return sorted(number for number in found if number >= leaves)
 
 
-def _live(loop: Loop) -> int:
+def _live(loop: LoopNest) -> int:
     """Values of steps that are there at the same time, intermediate ones of a step included; not
     those that take little room."""
     leaves, columns = len(loop.leaves), columns_of(loop)
@@ -162,7 +162,7 @@ class Nest:
     def __init__(
         self,
         device: Device,
-        loop: Loop,
+        loop: LoopNest,
         operands: Sequence[Operand],
         on_scalar: bool = False,
     ) -> None:
@@ -286,7 +286,7 @@ class Nest:
         return "copy", self.value(tiling, tile)
 
 
-def _repeats(loop: Loop) -> bool:
+def _repeats(loop: LoopNest) -> bool:
     """Whether a copy repeats elements where those of the output are neighbours."""
     steps = zip(loop.counts, loop.output[1], loop.leaves[0][1])
     return any(count > 1 and to == 1 and not at for count, to, at in steps)
@@ -310,7 +310,7 @@ _COLUMNS = 512
 """Columns that move through the tensor engine at a time."""
 
 
-def sums_across(loop: Loop) -> bool:
+def sums_across(loop: LoopNest) -> bool:
     """Whether the tensor engine can fold partitions: it adds floats."""
     return loop.fold in _SUMS and kind(loop.output[0]) == "real"
 
@@ -330,7 +330,7 @@ class Folding:
         self.type = nest.type
         self.real = kind(self.type) == "real"
         self.work = "f32" if self.real else self.type
-        self.step = Step(loop.fold, self.work, self.work, None, (0, 1))
+        self.step = ElementStep(loop.fold, self.work, self.work, None, (0, 1))
         bits = PRIMITIVE_TYPES[self.work].bits
         self.identity = IDENTITIES[loop.fold][kind(self.work)](bits)
 
@@ -468,7 +468,7 @@ def _fold_in_two(nest: Nest, tiling: Tiling, target: Place) -> None:
     tiling = replace(tiling, partition=replace(tiling.partition, strides=(*partition, columns)))
     folding.emit(tiling, partial=Stored(device, scratch, folding.work))
     output = tuple(loop.output[1][axis] for axis in kept)
-    across = Loop(
+    across = LoopNest(
         (*counts, rows),
         (nest.type, (*output, 0)),
         ((folding.work, (*row_major(counts), columns)),),

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import nki.language as nl
-from graph_compiler.execute.lanes import Step
-from graph_compiler.execute.loops import Loop
+from graph_compiler.execute.elements import ElementStep
+from graph_compiler.execute.loops import LoopNest
 from graph_compiler.execute.registers import kind
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.machine import DTYPES
@@ -24,7 +24,7 @@ from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.emitter import into
 
 
-def columns_of(loop: Loop) -> set[int]:
+def columns_of(loop: LoopNest) -> set[int]:
     """Values that are the same along the innermost dimension of a nest that has several elements:
     one for each partition, or little more."""
     inner = [axis for axis, count in enumerate(loop.counts) if count > 1][-1:]
@@ -40,7 +40,7 @@ def columns_of(loop: Loop) -> set[int]:
 
 
 def evaluate(
-    steps: Sequence[Step],
+    steps: Sequence[ElementStep],
     values: Sequence[Value],
     room: NkiTensor | None = None,
     rows: int = PARTITIONS,
@@ -105,7 +105,7 @@ _NEUTRAL = {"maximum": -math.inf, "minimum": math.inf}
 """Numbers that change nothing, by opcode."""
 
 
-def _unchanged(step: Step, arguments: Sequence[Value]) -> NkiTensor | None:
+def _unchanged(step: ElementStep, arguments: Sequence[Value]) -> NkiTensor | None:
     """The argument of a step that leaves it as it is; None of other steps."""
     neutral = _NEUTRAL.get(step.op)
     if neutral is None or kind(step.type) != "real":
@@ -124,7 +124,7 @@ _IN_FP32 = frozenset(
 _HALF = frozenset({"bf16", "f16"})
 
 
-def computes_in_fp32(loop: Loop, leaf: int) -> bool:
+def computes_in_fp32(loop: LoopNest, leaf: int) -> bool:
     """Whether all that takes a leaf computes in fp32."""
     users = {step.op for step in loop.steps if leaf in step.arguments}
     return users <= _IN_FP32 | {"convert"}
@@ -134,7 +134,7 @@ SHIFTS = frozenset({"add", "subtract"})
 """Opcodes that the scalar engine does with a column as exactly as the vector engine."""
 
 
-def is_shift(loop: Loop) -> bool:
+def is_shift(loop: LoopNest) -> bool:
     """Whether the last step of a nest without a fold is a sum of floats with a column."""
     if loop.fold is not None or not loop.steps or loop.output[0] != "f32":
         return False
@@ -144,7 +144,7 @@ def is_shift(loop: Loop) -> bool:
     return [argument in columns for argument in last.arguments] == [False, True]
 
 
-def wide_steps(loop: Loop) -> int:
+def wide_steps(loop: LoopNest) -> int:
     """Steps that go through all elements: not those of columns, nor widened operands."""
     leaves, columns = len(loop.leaves), columns_of(loop)
     numbers = [leaves + number for number in range(len(loop.steps))]
@@ -153,7 +153,7 @@ def wide_steps(loop: Loop) -> int:
     )
 
 
-def _rounded_at_once(steps: Sequence[Step], values: int) -> Sequence[Step]:
+def _rounded_at_once(steps: Sequence[ElementStep], values: int) -> Sequence[ElementStep]:
     """The steps without a conversion at the end, where the one before it may round its result to
     that type: it computes in fp32."""
     *others, last = steps or (None,)
@@ -166,7 +166,7 @@ def _rounded_at_once(steps: Sequence[Step], values: int) -> Sequence[Step]:
     return [*others[:-1], others[-1]._replace(type=last.type)]
 
 
-def is_widened(steps: Sequence[Step], value: int, values: int) -> bool:
+def is_widened(steps: Sequence[ElementStep], value: int, values: int) -> bool:
     """Whether a value is a half-precision one in fp32, and all that take it compute in fp32."""
     step = steps[value - values]
     if step.op != "convert" or step.type != "f32" or step.source not in _HALF:
@@ -175,12 +175,12 @@ def is_widened(steps: Sequence[Step], value: int, values: int) -> bool:
     return bool(users) and _IN_FP32.issuperset(users)
 
 
-def _is_taken(steps: Sequence[Step], value: int) -> bool:
+def _is_taken(steps: Sequence[ElementStep], value: int) -> bool:
     """Whether the step that takes a value scales and shifts its argument by itself."""
     return any(value in step.arguments and step.op in arithmetic.ACTIVATIONS for step in steps)
 
 
-def _literal(step: Step) -> Value:
+def _literal(step: ElementStep) -> Value:
     number: float | int = step.attribute
     row = PRIMITIVE_TYPES[step.type]
     return number % (1 << row.bits) if row.kind == "unsigned" else number
@@ -193,7 +193,7 @@ def _of_rank(value: NkiTensor, rank: int) -> NkiTensor:
     return value.reshape((*value.shape, *[1] * (rank - len(value.shape))))
 
 
-def computed(step: Step, arguments: Sequence[Value], rows: int = PARTITIONS) -> NkiTensor:
+def computed(step: ElementStep, arguments: Sequence[Value], rows: int = PARTITIONS) -> NkiTensor:
     """A step's tile; its arguments agree in each dimension, or have one element there."""
     if isinstance(arguments[0], arithmetic.Scaled):
         return arithmetic.activated(step, arguments[0])

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import nki.language as nl
-from graph_compiler.execute.lanes import Step
+from graph_compiler.execute.elements import ElementStep
 from graph_compiler.execute.registers import kind
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from nki.ir.views.tensor import NkiTensor
 
-Form = Callable[[Sequence[Any], Step], NkiTensor]
+Form = Callable[[Sequence[Any], ElementStep], NkiTensor]
 
 BITS = 32
 """Of the integers that the engines compute with."""
@@ -62,15 +62,15 @@ def shifted(function: Callable[..., NkiTensor], values: Sequence[Any], dtype: st
     return nl.where(same, function(x, inside), 0, dtype=dtype)
 
 
-def shift_left(values: Sequence[Any], step: Step) -> NkiTensor:
+def shift_left(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     return shifted(nl.left_shift, values, WIDE[kind(step.type)][1])
 
 
-def shift_right_logical(values: Sequence[Any], step: Step) -> NkiTensor:
+def shift_right_logical(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     return shifted(nl.right_shift, values, WIDE[kind(step.type)][1])
 
 
-def shift_right_arithmetic(values: Sequence[Any], step: Step) -> NkiTensor:
+def shift_right_arithmetic(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     """Of negative numbers zeros would enter, so their complements move; a far shift is one by 31
     bits."""
     x, amount = values
@@ -119,7 +119,7 @@ def _divided(n: NkiTensor, d: NkiTensor) -> NkiTensor:
     return nl.where(zero, (1 << BITS) - 1, nl.add(quotient, more), dtype="uint32")
 
 
-def divide(values: Sequence[Any], step: Step) -> NkiTensor:
+def divide(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     """Towards zero; by zero all bits, the lowest by -1 itself."""
     wide, dtype = WIDE[kind(step.type)]
     x, y = tiles(values, dtype)
@@ -131,7 +131,7 @@ def divide(values: Sequence[Any], step: Step) -> NkiTensor:
     return nl.where(nl.equal(y, 0, dtype="uint8"), -1, result, dtype="int32")
 
 
-def remainder(values: Sequence[Any], step: Step) -> NkiTensor:
+def remainder(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     """x - y * (x / y): by zero x itself."""
     x, y = tiles(values, WIDE[kind(step.type)][1])
     return nl.subtract(x, nl.multiply(divide((x, y), step), y))
@@ -140,7 +140,7 @@ def remainder(values: Sequence[Any], step: Step) -> NkiTensor:
 # Products and powers
 
 
-def multiply_high(values: Sequence[Any], step: Step) -> NkiTensor:
+def multiply_high(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     """The upper half of 64-bit products, from products of 16-bit halves."""
     wide, dtype = WIDE[kind(step.type)]
     x, y = tiles(values, dtype)
@@ -160,7 +160,7 @@ def multiply_high(values: Sequence[Any], step: Step) -> NkiTensor:
     return nl.subtract(result, nl.bitwise_and(x, _negative_mask(y)))
 
 
-def multiply_high_narrow(values: Sequence[Any], step: Step) -> NkiTensor:
+def multiply_high_narrow(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     """Of at most 16 bits: the product of 32 bits, shifted."""
     bits = PRIMITIVE_TYPES[step.source].bits
     wide, dtype = WIDE[kind(step.source)]
@@ -169,7 +169,7 @@ def multiply_high_narrow(values: Sequence[Any], step: Step) -> NkiTensor:
     return shift_right_arithmetic((product, bits), step._replace(type=wide, source=wide))
 
 
-def power(values: Sequence[Any], step: Step) -> NkiTensor:
+def power(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     """Squares, multiplied where the exponent has a bit; of a negative exponent the truncated
     quotient 1 / x**-y."""
     wide, dtype = WIDE[kind(step.type)]
@@ -194,7 +194,7 @@ def power(values: Sequence[Any], step: Step) -> NkiTensor:
     return nl.where(nl.less(y, 0, dtype="uint8"), inverse, result, dtype="int32")
 
 
-def sign(values: Sequence[Any], step: Step) -> NkiTensor:
+def sign(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     (x,) = values
     low = 0 if kind(step.type) == "unsigned" else -1
     return nl.maximum(nl.minimum(x, 1), low)
@@ -203,7 +203,7 @@ def sign(values: Sequence[Any], step: Step) -> NkiTensor:
 # Bits
 
 
-def population(values: Sequence[Any], step: Step) -> NkiTensor:
+def population(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     """Sums of neighbouring bits, pairs, fours; then of bytes, by a product."""
     (given,) = values
     dtype = WIDE[kind(step.type)][1]
@@ -214,7 +214,7 @@ def population(values: Sequence[Any], step: Step) -> NkiTensor:
     return nl.right_shift(nl.multiply(x, 0x01010101), 24).view(dtype)
 
 
-def leading_zeros(values: Sequence[Any], step: Step) -> NkiTensor:
+def leading_zeros(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     """The bits that are not below the highest one that is set."""
     (given,) = values
     x = given.view("uint32")
@@ -223,7 +223,7 @@ def leading_zeros(values: Sequence[Any], step: Step) -> NkiTensor:
     return nl.subtract(BITS, population((x.view(given.dtype),), step))
 
 
-def _leading_zeros_narrow(values: Sequence[Any], step: Step) -> NkiTensor:
+def _leading_zeros_narrow(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     wide, _ = WIDE[kind(step.source)]
     count = leading_zeros(values, step._replace(type=wide, source=wide))
     return nl.subtract(count, BITS - PRIMITIVE_TYPES[step.source].bits)
@@ -247,7 +247,7 @@ _OF_16_BITS: dict[str, Form] = {
 def wrapped(form: Form, op: str) -> Form:
     """A form for 32-bit integers, for those of all widths."""
 
-    def narrow(values: Sequence[Any], step: Step) -> NkiTensor:
+    def narrow(values: Sequence[Any], step: ElementStep) -> NkiTensor:
         row = PRIMITIVE_TYPES[step.source]
         if row.bits == BITS:
             return form(values, step)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
-from graph_compiler.execute.loops import Loop
+from graph_compiler.execute.loops import LoopNest
 from graph_compiler.execute.steps import item_size
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.machine import BANK, PARTITIONS
@@ -83,7 +83,7 @@ def part_of(block: int, alone: bool) -> _Part:
     return _Part(-(-block // each), each, block % each or each)
 
 
-def form_of(loop: Loop) -> Form | None:
+def form_of(loop: LoopNest) -> Form | None:
     """The form of a nest that changes the order of dimensions; None of any other."""
     if len(loop.leaves) != 1 or loop.fold is not None:
         return None
@@ -107,7 +107,7 @@ class Permutation(NamedTuple):
     ns: float
 
 
-def permutation_of(device: Device, loop: Loop) -> Permutation | None:
+def permutation_of(device: Device, loop: LoopNest) -> Permutation | None:
     """What takes least for a nest; None of nests that have another form."""
     key = "permutation", loop
     if key not in device.plans:

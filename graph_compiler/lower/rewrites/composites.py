@@ -17,7 +17,7 @@ import numpy as np
 
 from graph_compiler.evaluate import Evaluator
 from graph_compiler.execute.nodes import Block, Node
-from graph_compiler.execute.simplify import is_lanewise, is_uniform
+from graph_compiler.execute.simplify import is_elementwise, is_uniform
 from graph_compiler.hlo.graph import Module
 from graph_compiler.hlo.operators import OPERATORS
 from graph_compiler.hlo.operators.elementwise.transcendental import Erf
@@ -145,7 +145,7 @@ def _is_number(node: Node) -> bool:
 
 def _is_element_wise(node: Node) -> bool:
     row = OPERATORS.get(node.op)
-    return row is not None and node.instruction is not None and is_lanewise(row)
+    return row is not None and node.instruction is not None and is_elementwise(row)
 
 
 def _dominator(node: Node, seen: dict[Node, Dominator]) -> Dominator:

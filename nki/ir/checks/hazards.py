@@ -138,7 +138,7 @@ class Hazards:
 
 def _kept(storage: Any) -> Tensor:
     """What stands for a tensor beyond its life: in eager mode its description, without its data."""
-    found: Tensor = getattr(storage, "twin", storage)
+    found: Tensor = getattr(storage, "description", storage)
     return found
 
 

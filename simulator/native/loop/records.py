@@ -273,7 +273,7 @@ class Packing:
     def _taken(self, key: int, uses: Integers) -> Flags:
         """Which uses are compared with those of other cores, by Python."""
         replicated = self._preparation.replicated
-        if replicated is None or not (replicated.keys or replicated.claims.tensors):
+        if replicated is None or not (replicated.keys or replicated.accesses.tensors):
             return np.zeros(uses.size, np.bool_)
         takes = (replicated.takes(self._uses.instruction(key, use)) for use in uses.tolist())
         return np.fromiter(takes, np.bool_, uses.size)

@@ -155,7 +155,7 @@ class ReadPlan:
 
 
 def _reading(dst: Array, negate: bool, lanes: int) -> ReadPlan | None:
-    if lanes or not converting(dst):  # registers of other partitions: other strips of them
+    if lanes or not converting(dst):  # registers of other partitions
         return None
     registers = tile(1, np.empty((dst.shape[0], 1), np.float32))
     if negate:

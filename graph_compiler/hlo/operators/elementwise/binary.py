@@ -37,7 +37,7 @@ class Binary(Operator):
     """A function of two elements of one type; shapes are equal, nothing is broadcast."""
 
     arity = (2, 2)
-    lanes = True
+    elementwise = True
     per_element = ARITHMETIC
     kinds: ClassVar[frozenset[str]] = ANY
     formula: ClassVar[Any]

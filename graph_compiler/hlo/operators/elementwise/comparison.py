@@ -75,7 +75,7 @@ class Select(Operator):
     per_element = ARITHMETIC
     stablehlo = "select"
     arity = (3, 3)
-    lanes = True
+    elementwise = True
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:
@@ -118,7 +118,7 @@ class Clamp(Operator):
     per_element = ARITHMETIC
     stablehlo = "clamp"
     arity = (3, 3)
-    lanes = True
+    elementwise = True
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:

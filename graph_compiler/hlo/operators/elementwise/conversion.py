@@ -35,7 +35,7 @@ class Convert(Operator):
     per_element = ARITHMETIC
     stablehlo = "convert"
     arity = (1, 1)
-    lanes = True
+    elementwise = True
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:
@@ -60,7 +60,7 @@ class StochasticConvert(Operator):
     builders = ("StochasticConvertType",)
     per_element = ARITHMETIC
     arity = (2, 2)
-    lanes = True
+    elementwise = True
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:
@@ -105,7 +105,7 @@ class BitcastConvert(Operator):
     builders = ("BitcastConvertType",)
     stablehlo = "bitcast_convert"
     arity = (1, 1)
-    lanes = True
+    elementwise = True
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:

@@ -31,7 +31,7 @@ class Unary(Operator):
     """A function of each element; the result has the operand's shape and element type."""
 
     arity = (1, 1)
-    lanes = True
+    elementwise = True
     per_element = ARITHMETIC
     kinds: ClassVar[frozenset[str]] = NUMBER
     formula: ClassVar[Any]

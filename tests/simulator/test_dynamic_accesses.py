@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from simulator.races import claims
+from simulator.races import dynamic_accesses
 
 A = np.arange(1, 13, dtype=np.float32).reshape(2, 6)
 
@@ -119,7 +119,9 @@ def cached(cache, places):
 @pytest.mark.parametrize("mode", ["device", "reference"])
 def test_a_write_behind_what_the_other_core_read(mode):
     cache = np.arange(32, dtype=np.float32).reshape(4, 8)
-    with pytest.warns(claims.UnorderedReadWarning, match="core 0 writes what core 1 has read") as w:
+    with pytest.warns(
+        dynamic_accesses.UnorderedReadWarning, match="core 0 writes what core 1 has read"
+    ) as w:
         result = nki.simulate(cached[2], mode=mode)(cache.copy(), np.array([[3]], np.int32))
     np.testing.assert_array_equal(result, cache)
     assert w[0].filename == __file__
@@ -164,7 +166,7 @@ def test_a_read_that_comes_long_before_the_write(core):
 
     cache, place = np.zeros((4, 8), np.float32), np.array([[3]], np.int32)
     what = f"core {1 - core} writes what core {core} has read"
-    with pytest.warns(claims.UnorderedReadWarning, match=what):
+    with pytest.warns(dynamic_accesses.UnorderedReadWarning, match=what):
         result = nki.simulate(kernel[2], mode="eager")(cache, place)
     np.testing.assert_array_equal(result[:, 3], 20)
 
@@ -271,11 +273,11 @@ def test_views_share_memory_exactly_when_they_share_a_byte(work, one, other):
         }
         return {s + byte for s in starts for byte in range(np.dtype(dtype).itemsize)}
 
-    original, claims._WORK = claims._WORK, work
+    original, dynamic_accesses._WORK = dynamic_accesses._WORK, work
     try:
-        found = claims._share(view(*one), view(*other))
+        found = dynamic_accesses._share(view(*one), view(*other))
     finally:
-        claims._WORK = original
+        dynamic_accesses._WORK = original
     assert found == bool(touched(*one) & touched(*other))
 
 

@@ -32,14 +32,14 @@ _WORK = 10_000
 
 
 _PAGE_BITS, _PAGES = 12, 64
-"""Pages in which claims are looked for, and how many of them a claim is entered in at most."""
+"""Pages in which accesses are looked for, and how many of them an access is entered in at most."""
 
 
 class UnorderedReadWarning(RuntimeWarning):
     """One core writes what another has read, and nothing orders the two."""
 
 
-class Claim(NamedTuple):
+class DynamicAccess(NamedTuple):
     """One access: the bytes' hull, the view, those of its rows that indices pick (None: all),
     whether it writes."""
 
@@ -50,8 +50,8 @@ class Claim(NamedTuple):
     writes: bool
 
 
-def claim_of(value: Any, writes: bool) -> Claim | None:
-    """The claim of an access to an operand; None for one outside its tensor, which is skipped."""
+def access_of(value: Any, writes: bool) -> DynamicAccess | None:
+    """An access to an operand; None for one outside its tensor, which is skipped."""
     view, rows = value, None
     if isinstance(value, Indirect):
         view, indices = value.base, np.array(value.index).reshape(-1)
@@ -59,28 +59,28 @@ def claim_of(value: Any, writes: bool) -> Claim | None:
     if view is None or (rows is not None and not rows):
         return None
     low, high = hull(view if rows is None else view[min(rows) : max(rows) + 1])
-    return Claim(low, high, view, rows, writes)
+    return DynamicAccess(low, high, view, rows, writes)
 
 
 class _Made:
-    """The claims of a core behind so many barriers, by the pages that their hulls touch."""
+    """The accesses of a core behind so many barriers, by the pages that their hulls touch."""
 
     def __init__(self, barriers: int) -> None:
         self.barriers = barriers
-        self._all: list[Claim] = []
-        self._wide: list[Claim] = []
-        self._pages: dict[int, list[Claim]] = {}
+        self._all: list[DynamicAccess] = []
+        self._wide: list[DynamicAccess] = []
+        self._pages: dict[int, list[DynamicAccess]] = {}
 
-    def add(self, claim: Claim) -> None:
-        self._all.append(claim)
-        pages = _pages(claim.low, claim.high)
+    def add(self, access: DynamicAccess) -> None:
+        self._all.append(access)
+        pages = _pages(access.low, access.high)
         if len(pages) > _PAGES:
-            self._wide.append(claim)
+            self._wide.append(access)
             return
         for page in pages:
-            self._pages.setdefault(page, []).append(claim)
+            self._pages.setdefault(page, []).append(access)
 
-    def near(self, low: int, high: int) -> Iterable[Claim]:
+    def near(self, low: int, high: int) -> Iterable[DynamicAccess]:
         """Those that may have a byte from `low` and below `high`, perhaps with repetitions."""
         pages = _pages(low, high)
         if len(pages) > _PAGES:
@@ -92,11 +92,11 @@ def _pages(low: int, high: int) -> range:
     return range(low >> _PAGE_BITS, ((high - 1) >> _PAGE_BITS) + 1)
 
 
-class Claims:
+class DynamicAccesses:
     """What the cores of a program have accessed in `tensors` since their last barriers."""
 
     def __init__(self, program: Program, told_apart: Callable[[Instruction], bool]) -> None:
-        """`told_apart`: whether what an instruction does is compared with its twins already."""
+        """`told_apart`: whether what an instruction does is compared with its replicas already."""
         users: dict[int, dict[int, list[tuple[Instruction, AccessPattern]]]] = {}
         moved, picked = set[int](), set[int]()
         for number, core in enumerate(program.cores if len(program.cores) > 1 else ()):
@@ -154,16 +154,16 @@ class Claims:
     ) -> None:
         """An instruction accesses `value`, an operand. Raises race; warns of a write behind another
         core's read."""
-        reader = self._claim(core, barriers, value, writes)
+        reader = self._noted(core, barriers, value, writes)
         if reader is not None:
             self._warn(core, reader, location)
 
-    def _claim(self, core: int, barriers: int, value: Any, writes: bool) -> int | None:
+    def _noted(self, core: int, barriers: int, value: Any, writes: bool) -> int | None:
         """Note an access; a core that has read what it writes, if there is one. Raises race."""
-        claim = claim_of(value, writes)
-        if claim is None:
+        access = access_of(value, writes)
+        if access is None:
             return None
-        low, high = claim.low, claim.high
+        low, high = access.low, access.high
         reader = None
         for other, made in self._made.items():
             if other == core or made.barriers != barriers:
@@ -173,7 +173,7 @@ class Claims:
                     old.low < high
                     and low < old.high
                     and (old.writes or (writes and reader is None))
-                    and meet(old, claim)
+                    and meet(old, access)
                 ):
                     if not old.writes:
                         reader = other
@@ -187,7 +187,7 @@ class Claims:
         mine = self._made.get(core)
         if mine is None or mine.barriers != barriers:
             mine = self._made[core] = _Made(barriers)  # nothing before a barrier matters behind it
-        mine.add(claim)
+        mine.add(access)
         return reader
 
     def _warn(self, core: int, reader: int, location: int) -> None:
@@ -253,26 +253,26 @@ def hull(view: Any) -> tuple[int, int]:
     return first + sum(r for r in reach if r < 0), end
 
 
-def meet(one: Claim, other: Claim) -> bool:
+def meet(one: DynamicAccess, other: DynamicAccess) -> bool:
     """Whether two accesses share a byte."""
     if one.rows is not None and other.rows is not None and _same_place(one.view, other.view):
         return bool(one.rows & other.rows)
     if not _intervals_meet(_intervals(one), _intervals(other)):
         return False
-    for claim, rest in ((one, other), (other, one)):
-        if claim.rows is not None:
-            rows = (claim._replace(view=claim.view[row], rows=None) for row in claim.rows)
+    for access, rest in ((one, other), (other, one)):
+        if access.rows is not None:
+            rows = (access._replace(view=access.view[row], rows=None) for row in access.rows)
             return any(meet(row, rest) for row in rows)
     return _share(one.view, other.view)
 
 
-def _intervals(claim: Claim) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """First byte and the one after the last of each row of a claim, [rows, 2] in ascending order;
+def _intervals(access: DynamicAccess) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """First byte and the one after the last of each row of an access, [rows, 2] in ascending order;
     of the whole view where no indices pick rows."""
-    if claim.rows is None:
-        return np.array([(claim.low, claim.high)])
-    low, high = hull(claim.view[0])
-    starts = low + np.sort(np.fromiter(claim.rows, np.int64)) * claim.view.strides[0]
+    if access.rows is None:
+        return np.array([(access.low, access.high)])
+    low, high = hull(access.view[0])
+    starts = low + np.sort(np.fromiter(access.rows, np.int64)) * access.view.strides[0]
     return np.stack([starts, starts + (high - low)], axis=1)
 
 
@@ -310,4 +310,12 @@ def _bytes_of(view: Any, low: int, high: int) -> np.ndarray[Any, np.dtype[np.boo
     return found
 
 
-__all__ = ["Claim", "Claims", "UnorderedReadWarning", "claim_of", "hull", "meet", "warn_of_read"]
+__all__ = [
+    "DynamicAccess",
+    "DynamicAccesses",
+    "UnorderedReadWarning",
+    "access_of",
+    "hull",
+    "meet",
+    "warn_of_read",
+]

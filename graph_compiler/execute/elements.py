@@ -18,7 +18,7 @@ from simulator.native.codegen.vectors import VectorArithmetic, printed
 from simulator.numerics import polynomial
 
 
-class Step(NamedTuple):
+class ElementStep(NamedTuple):
     """One operation of a kernel: `source` is the operands' type, `type` the result's."""
 
     op: str
@@ -28,7 +28,7 @@ class Step(NamedTuple):
     arguments: tuple[int, ...]
 
 
-Print = Callable[[FunctionText, Sequence[Value], Step], Value]
+Print = Callable[[FunctionText, Sequence[Value], ElementStep], Value]
 
 
 def _binary(name: str) -> Print:
@@ -48,7 +48,7 @@ def _zero(f: FunctionText, value: Value) -> Value:
     return f.like(value, 0)
 
 
-def _signed_divide(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+def _signed_divide(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
     """Towards zero; by zero -1, the lowest by -1 itself."""
     left, right = x
     zero = f.compare("icmp eq", right, _zero(f, right))
@@ -59,7 +59,7 @@ def _signed_divide(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
     return f.select(zero, f.like(left, -1), f.select(minus, negated, quotient))
 
 
-def _unsigned_divide(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+def _unsigned_divide(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
     left, right = x
     zero = f.compare("icmp eq", right, _zero(f, right))
     quotient = f.binary("udiv", left, f.select(zero, f.like(right, 1), right))
@@ -67,7 +67,7 @@ def _unsigned_divide(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
 
 
 def _remainder(operation: str, signed: bool) -> Print:
-    def remainder(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+    def remainder(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
         left, right = x
         zero = f.compare("icmp eq", right, _zero(f, right))
         safe = f.select(zero, f.like(right, 1), right)
@@ -82,7 +82,7 @@ def _remainder(operation: str, signed: bool) -> Print:
 def _shift(operation: str, arithmetic: bool) -> Print:
     """Amounts of the width or more, negative ones too, leave nothing, or the sign."""
 
-    def shift(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+    def shift(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
         width = bits_of(x[0].element)
         inside = f.compare("icmp ult", x[1], f.like(x[1], width))
         amount = f.select(inside, x[1], f.like(x[1], width - 1 if arithmetic else 0))
@@ -108,7 +108,7 @@ def _total_order(f: FunctionText, value: Value) -> Value:
     return f.binary("xor", pattern, flipped)
 
 
-def _compare_real(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+def _compare_real(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
     if step.attribute.endswith(TOTAL):
         direction = step.attribute.removesuffix(TOTAL).lower()
         name = direction if direction in ("eq", "ne") else "s" + direction
@@ -117,65 +117,65 @@ def _compare_real(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
 
 
 def _compare_integer(sign: str) -> Print:
-    def compare(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+    def compare(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
         name = step.attribute.lower()
         return f.compare(f"icmp {name if name in ('eq', 'ne') else sign + name}", *x)
 
     return compare
 
 
-def _select(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+def _select(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
     return f.select(*x)
 
 
 def _clamp(least: str, most: str) -> Print:
-    def clamp(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+    def clamp(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
         low, value, high = x
         return f.intrinsic(least, f.intrinsic(most, value, low), high)
 
     return clamp
 
 
-def _sign_real(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+def _sign_real(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
     one = f.intrinsic("copysign", f.like(x[0], 1.0), x[0])
     kept = f.compare("fcmp ueq", x[0], f.like(x[0], 0.0))  # zeros and NaN
     return f.select(kept, x[0], one)
 
 
-def _sign_signed(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+def _sign_signed(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
     positive = f.intrinsic("smin", x[0], f.like(x[0], 1))
     return f.intrinsic("smax", positive, f.like(x[0], -1))
 
 
-def _absolute(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+def _absolute(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
     negated = f.binary("sub", _zero(f, x[0]), x[0])
     return f.select(f.compare("icmp slt", x[0], _zero(f, x[0])), negated, x[0])
 
 
-def _negated(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+def _negated(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
     return f.binary("sub", _zero(f, x[0]), x[0])
 
 
-def _inverted(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+def _inverted(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
     return f.binary("xor", x[0], f.like(x[0], -1))
 
 
-def _is_finite(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+def _is_finite(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
     return f.compare("fcmp olt", f.intrinsic("fabs", x[0]), f.like(x[0], float("inf")))
 
 
-def _leading_zeros(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+def _leading_zeros(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
     (value,) = x
     suffix = f"v{value.width}{value.element}" if value.width else value.element
     flag = Value("false", "i1")
     return f.call(f"llvm.ctlz.{suffix}", value.element, value.width, value, flag)
 
 
-def _rsqrt(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+def _rsqrt(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
     return f.binary("fdiv", f.like(x[0], 1.0), f.intrinsic("sqrt", x[0]))
 
 
-def _power(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+def _power(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
     """A constant whole exponent: products in double, rounded once."""
     exponent = int(step.attribute)
     base = f.convert("fpext", x[0], "double")
@@ -211,7 +211,7 @@ def _saturated(f: FunctionText, value: Value, element: str, signed: bool) -> Val
     return f.select(below, f.like(number, least), number)
 
 
-def _convert(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+def _convert(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
     (value,) = x
     source, target = kind(step.source), kind(step.type)
     element = register(step.type)
@@ -234,7 +234,7 @@ def _convert(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
     return f.convert("trunc", value, element)
 
 
-def _bitcast(f: FunctionText, x: Sequence[Value], step: Step) -> Value:
+def _bitcast(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
     element = register(step.type)
     assert element is not None
     return f.convert("bitcast", x[0], element)
@@ -368,7 +368,7 @@ UNSUPPORTED: Any = object()
 """The attribute of an operation in a variant without native form."""
 
 
-def emit(f: FunctionText, step: Step, arguments: Sequence[Value]) -> Value:
+def emit(f: FunctionText, step: ElementStep, arguments: Sequence[Value]) -> Value:
     """The value of a step, rounded to its type."""
     value = FORMS[step.op][kind(step.source)](f, arguments, step)
     exact = step.op in _EXACT and step.type == step.source
