@@ -14,6 +14,7 @@ from nki.advice.changed import Changes, Line
 from nki.advice.engines import open_starter, other_engine
 from nki.advice.fusions import fused
 from nki.advice.loads import early_load, hoisted_load, split_load
+from nki.advice.moments import one_pass_moments
 from nki.advice.operands import half_operands
 from nki.advice.repeated import repeated_load
 from nki.advice.timed import Retimed, time_of
@@ -51,6 +52,7 @@ CHANGES: Mapping[Changes, frozenset[Cause]] = {
     open_starter: frozenset({Cause.TRIGGER}),
     other_engine: _WORKING,
     fused: _WORKING,
+    one_pass_moments: _WORKING,
     half_operands: frozenset({Cause.COMPUTE, Cause.BANDWIDTH, Cause.THROTTLING}),
 }
 """Kinds of change, and the causes of which a line must have some to be changed like that."""

@@ -12,19 +12,12 @@ from isa.operations.vector import ScalarTensorTensor, TensorReduce, TensorScalar
 from isa.rules import check_call
 from isa.spec import Operation
 from isa.target import TARGETS
-from nki.advice.changed import (
-    Changed,
-    Line,
-    is_whole,
-    line_of,
-    mentions,
-    rewritten,
-)
-from nki.ir.begins import begin, begun_by
-from nki.ir.nodes import Access, Kernel, Node, Op, Tensor
+from nki.advice.changed import Changed, Line, is_whole, line_of, mentions, rewritten
+from nki.advice.reads import Fields, fields_of, is_dead, same_view
+from nki.ir.begins import begin, written_by
+from nki.ir.nodes import Access, Kernel, Node, Op
 from nki.ir.rewrite import Numbering
 
-Fields = dict[str, Any]
 Fuse = Callable[[Fields, Fields, Numbering], "Fused | None"]
 
 MULTIPLY, ADD, SUBTRACT = ALU["multiply"], ALU["add"], ALU["subtract"]
@@ -120,9 +113,9 @@ class _Fusing:
             node = nodes[number]
             if mentions(node, tensor):
                 fits = isinstance(node, Op) and self._fits(first, node, result)
-                ends = self.fusion.keeps or _is_dead(self.kernel, nodes, number, tensor, result)
+                ends = self.fusion.keeps or is_dead(self.kernel, nodes, number, tensor, result)
                 return number if fits and ends else None
-            if not isinstance(node, Op) or any(_written(node, one) for one in sources):
+            if not isinstance(node, Op) or not sources.isdisjoint(written_by(node)):
                 return None
         return None
 
@@ -132,12 +125,12 @@ class _Fusing:
             line_of(second),
         ):
             return False
-        fields = _fields(second)
-        return _same_view(fields[self.fusion.reads], result)
+        fields = fields_of(second)
+        return same_view(fields[self.fusion.reads], result)
 
     def _made(self, first: Op, second: Node, numbering: Numbering) -> list[Node] | None:
         assert isinstance(second, Op)
-        one, two = _fields(first), _fields(second)
+        one, two = fields_of(first), fields_of(second)
         found = self.fusion.fuse(one, two, numbering)
         if found is None:
             return None
@@ -155,53 +148,6 @@ def _placed(node: Node, at: Op) -> Node:
     """A new node, as if it stood at the line of another one."""
     assert isinstance(node, Op)
     return Op(node.row, node.values, at.location, None)
-
-
-def _fields(op: Op) -> Fields:
-    return dict(zip(op.row.field_names, op.values))
-
-
-def _same_view(one: Any, other: Access) -> bool:
-    return (
-        isinstance(one, Access)
-        and one.storage is other.storage
-        and one.geometry == other.geometry
-        and one.vector_offset is None is other.vector_offset
-    )
-
-
-def _written(op: Op, tensor: Tensor) -> bool:
-    values = (op.values[position] for position in op.row.writes)
-    return any(isinstance(value, Access) and value.storage is tensor for value in values)
-
-
-def _is_dead(
-    kernel: Kernel, nodes: list[Node], number: int, tensor: Tensor, result: Access
-) -> bool:
-    """Whether nobody reads what a tensor held before the operation at `number`, after it."""
-    op = nodes[number]
-    assert isinstance(op, Op)
-    if _same_view(_fields(op).get("dst"), result):
-        return True
-    for node in nodes[number + 1 :]:
-        if begun_by(node) is tensor or _fills(node, tensor, result):
-            return True
-        if mentions(node, tensor):
-            return False
-    if any(begun_by(node) is tensor for node in nodes):
-        return True
-    here = set(nodes)
-    return not any(
-        mentions(node, tensor) for body in kernel.bodies for node in body if node not in here
-    )
-
-
-def _fills(node: Node, tensor: Tensor, result: Access) -> bool:
-    """Whether a node writes all that a tensor held, and reads nothing of it."""
-    if not isinstance(node, Op) or not _same_view(_fields(node).get("dst"), result):
-        return False
-    read = [node.values[position] for position in node.row.reads]
-    return not any(isinstance(one, Access) and one.storage is tensor for one in read)
 
 
 def _into_activation(first: Fields, second: Fields, numbering: Numbering) -> Fused | None:
@@ -263,7 +209,7 @@ def _before_tensor(reads: str, other: str) -> Fuse:
     """An operator with a number or a column, then one with a tensor, which is `other`."""
 
     def fuse(first: Fields, second: Fields, numbering: Numbering) -> Fused | None:
-        if first["op1"] is not None or _same_view(second[other], first["dst"]):
+        if first["op1"] is not None or same_view(second[other], first["dst"]):
             return None
         fields: Fields = dict.fromkeys(ScalarTensorTensor.field_names)
         fields |= {name: first[name] for name in ("data", "op0", "operand0", "reverse0")}
@@ -283,7 +229,7 @@ def _reduced(first: Fields, second: Fields, numbering: Numbering) -> Fused | Non
 
 def _square(first: Fields, second: Fields, numbering: Numbering) -> Fused | None:
     """Squares that are summed up."""
-    is_square = first["op"] is MULTIPLY and _same_view(first["data1"], first["data2"])
+    is_square = first["op"] is MULTIPLY and same_view(first["data1"], first["data2"])
     if not is_square or not _sums_rows(second):
         return None
     fields: Fields = {"op": ACTIVATIONS["square"], "data": first["data1"], "dst": first["dst"]}

@@ -1,0 +1,60 @@
+"""What operations read and write, and whether anybody reads a result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nki.advice.changed import mentions
+from nki.ir.begins import begun_by
+from nki.ir.nodes import Access, Kernel, Node, Op, Tensor
+
+Fields = dict[str, Any]
+
+
+def fields_of(op: Op) -> Fields:
+    """The values of an operation by field."""
+    return dict(zip(op.row.field_names, op.values))
+
+
+def same_view(one: Any, other: Access) -> bool:
+    """Whether a value is the same elements of the same tensor as a view, none of them by index."""
+    return (
+        isinstance(one, Access)
+        and one.storage is other.storage
+        and one.geometry == other.geometry
+        and one.vector_offset is None is other.vector_offset
+    )
+
+
+def is_dead(kernel: Kernel, nodes: list[Node], number: int, tensor: Tensor, result: Access) -> bool:
+    """Whether nobody reads what a tensor held before the operation at `number`, after it."""
+    op = nodes[number]
+    assert isinstance(op, Op)
+    return same_view(fields_of(op).get("dst"), result) or is_unread(
+        kernel, nodes, number, tensor, result
+    )
+
+
+def is_unread(
+    kernel: Kernel, nodes: list[Node], number: int, tensor: Tensor, result: Access
+) -> bool:
+    """Whether nobody reads what a tensor holds at a view after the node at `number`."""
+    for node in nodes[number + 1 :]:
+        if begun_by(node) is tensor or fills(node, tensor, result):
+            return True
+        if mentions(node, tensor):
+            return False
+    if any(begun_by(node) is tensor for node in nodes):
+        return True
+    here = set(nodes)
+    return not any(
+        mentions(node, tensor) for body in kernel.bodies for node in body if node not in here
+    )
+
+
+def fills(node: Node, tensor: Tensor, result: Access) -> bool:
+    """Whether a node writes all that a tensor held, and reads nothing of it."""
+    if not isinstance(node, Op) or not same_view(fields_of(node).get("dst"), result):
+        return False
+    read = [node.values[position] for position in node.row.reads]
+    return not any(isinstance(one, Access) and one.storage is tensor for one in read)
