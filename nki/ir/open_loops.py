@@ -90,9 +90,9 @@ class OpenLoops:
         self._loops: list[OpenLoop] = []
         self.ordered = 0
 
-    def __bool__(self) -> bool:
-        """Whether any loop is open."""
-        return bool(self._loops)
+    def __len__(self) -> int:
+        """How many loops are open."""
+        return len(self._loops)
 
     @property
     def iteration(self) -> Iteration | None:

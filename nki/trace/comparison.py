@@ -27,13 +27,15 @@ class TraceComparison:
     """Compares the two traces of a loop body; `merge` puts accumulate predicates into the first.
 
     `start` is what the predicate is true above: the loop's lower bound. None in a `while`, whose
-    iterations have no number.
+    iterations have no number. `flags`: of matmuls whose flag became a predicate, in loops inside
+    too, the flag of the very first iteration. The second trace has one iteration of such a loop.
     """
 
-    def __init__(self, first: Body, second: Body, start: Any) -> None:
+    def __init__(self, first: Body, second: Body, start: Any, flags: dict[Op, Any]) -> None:
         self.first = first
         self.second = second
         self.start = start
+        self._flags = flags
         self._tensors: dict[Tensor, Tensor] = {}
         self._registers: dict[Register, Register] = {}
         self._ops: dict[Op, Op] = {}
@@ -83,7 +85,8 @@ class TraceComparison:
             name = left.row.field_names[index]
             field = left.row.fields[name]
             if getattr(field, "kind", None) is Kind.accumulate:
-                if not self._same(old, new):
+                if not self._same(self._flags.get(left, old), new):
+                    self._flags.setdefault(left, old)
                     flag = continued(left, old, new, self.first.variable, self.start)
                     left.values = (*left.values[:index], flag, *left.values[index + 1 :])
                 continue

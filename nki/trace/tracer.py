@@ -11,11 +11,11 @@ from isa.errors import NeuronError
 from isa.target import Target
 from nki.ir.builder.core_builder import refuse_others
 from nki.ir.builder.declarations import Declarations
-from nki.ir.builder.loops import Body, RolledLoop
+from nki.ir.builder.loops import RolledLoop
 from nki.ir.builder.registers import VirtualRegister
 from nki.ir.context import CURRENT, Location
 from nki.ir.locations import error_location, is_call
-from nki.ir.nodes import Kernel, Node, Tensor, operations
+from nki.ir.nodes import Kernel, Node, Op, Register, Tensor, operations
 from nki.ir.views.layout import dense_strides
 from nki.ir.views.tensor import NkiTensor, strided
 from nki.trace.authored import Authored
@@ -28,29 +28,45 @@ class Tracer(Authored):
     """Records the operations of one core.
 
     The Python of a rolled loop's body runs twice, so that state which it carries from one iteration
-    to the next is seen; what the second run made is dropped.
+    to the next is seen; what the second run made is dropped. In the second run a loop inside runs
+    once: its two iterations have been compared in the first run. So depth adds to the runs of the
+    innermost body and does not multiply them.
     """
 
-    times = 2
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._second_runs = 0
+        self._first_flags: dict[Op, Any] = {}
+
+    def times(self) -> int:
+        return 1 if self._second_runs else 2
+
+    def _begin(self, loop: RolledLoop, variable: Register | None) -> None:
+        self._second_runs += len(loop.bodies)
+        super()._begin(loop, variable)
 
     def _bodies(self, loop: RolledLoop, first: Any, last: Any) -> Iterator[VirtualRegister]:
         yield from super()._bodies(loop, first, last)
-        self._drop(loop.bodies[1])
+        self._drop(loop)
 
     def _append_while(self, loop: RolledLoop, location: Location) -> None:
-        self._drop(loop.bodies[1])
+        self._drop(loop)
         super()._append_while(loop, location)
 
     def _leave(self, loop: RolledLoop, start: Any) -> list[Node]:
         nodes = super()._leave(loop, start)
         if len(loop.bodies) == 1:
             return nodes
+        self._second_runs -= 1
         first, second = loop.bodies
         refuse_others(nodes, self.declarations.tensors)
-        return TraceComparison(first, second, start).merge()
+        return TraceComparison(first, second, start, self._first_flags).merge()
 
-    def _drop(self, body: Body) -> None:
-        """Names and numbers go on as if the body, the last that was traced, had not been."""
+    def _drop(self, loop: RolledLoop) -> None:
+        """Names and numbers go on as if the second run of the body, if it had one, had not been."""
+        if len(loop.bodies) == 1:
+            return
+        body = loop.bodies[1]
         tensors = self.declarations.tensors
         dropped = len(tensors) - body.tensor
         if dropped:

@@ -141,8 +141,10 @@ def test_a_missing_converter_is_named_too(monkeypatch: pytest.MonkeyPatch) -> No
 def test_nothing_beside_a_program_runs_when_it_is_loaded(
     start: tuple[str, ...], path: str, tmp_path: Path
 ) -> None:
-    """Whoever unpacks a stranger's folder and loads the model in it does not run its jaxlib."""
-    (tmp_path / "jaxlib.py").write_text("open('it_ran', 'w').close()\n")
+    """Whoever unpacks a stranger's folder and loads the model in it does not run its jaxlib or
+    jax."""
+    for name in ("jaxlib", "jax"):
+        (tmp_path / f"{name}.py").write_text("open('it_ran', 'w').close()\n")
     (tmp_path / "a.mlir").write_text(ADD)
     root = str(Path(__file__).resolve().parents[2])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, path]))}
@@ -152,7 +154,18 @@ def test_nothing_beside_a_program_runs_when_it_is_loaded(
     assert "jaxlib" in result.stderr or result.returncode == 0, result.stderr
 
 
-@needs_jax
+@pytest.fixture
+def without_xla(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The converter's process with an empty module in the place of jaxlib."""
+    package = tmp_path / "jaxlib"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "xla_client.py").write_text("class _xla:\n    mlir = None\n")
+    path = [str(tmp_path), *sys.path]
+    monkeypatch.setattr(converter, "_trusted_path", lambda: path)
+
+
+@pytest.mark.usefixtures("without_xla")
 def test_a_conversion_has_a_limit_on_its_memory() -> None:
     with pytest.raises(NeuronError) as caught:
         converter.convert("\n    result = bytes(1 << 36)\n", b"", "reading StableHLO")
@@ -160,7 +173,7 @@ def test_a_conversion_has_a_limit_on_its_memory() -> None:
     assert "4096 MiB" in caught.value.what
 
 
-@needs_jax
+@pytest.mark.usefixtures("without_xla")
 def test_a_conversion_has_a_limit_on_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(converter, "LEAST_SECONDS", 1)
     with pytest.raises(NeuronError) as caught:

@@ -183,3 +183,91 @@ def test_waits_that_imply_each_other_in_turns_settle(mode):
     first[:, 0] = a[:16].sum(axis=1) + 2 * a[16:].sum(axis=1)
     np.testing.assert_array_equal(results[0], first)
     np.testing.assert_array_equal(results[1], np.minimum(a[3:19], 3))
+
+
+def nested(levels, body):
+    """Calls `body` in so many loops on the device."""
+    if levels:
+        nl.fori_loop(0, 2, lambda _: nested(levels - 1, body))
+    else:
+        body()
+
+
+def test_a_level_of_loops_adds_one_run_of_the_python_inside():
+    runs = []
+
+    def kernel(a):
+        tile = nl.load(a)
+        nested(7, lambda: (runs.append(1), count(tile)))
+        return stored(tile)
+
+    nki.jit(kernel).trace(np.zeros((1, 1), np.int32))
+    assert len(runs) == 8
+
+
+@in_every_mode
+def test_a_loop_inside_that_differs_in_the_next_iteration_outside_is_refused(mode):
+    """The loop inside is alike in its first two iterations, and not in its third."""
+
+    def kernel(a):
+        tile, runs = nl.load(a), []
+
+        def body():
+            runs.append(1)
+            nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1 if len(runs) < 3 else 2)
+
+        nested(2, body)
+        return stored(tile)
+
+    run = nki.simulate(nki.jit(kernel), mode=mode)
+    if mode == "eager":  # runs what Python does
+        assert run(np.zeros((1, 1), np.int32)).item() == 1 + 1 + 2 + 2
+        return
+    with pytest.raises(NeuronError) as caught:
+        run(np.zeros((1, 1), np.int32))
+    assert caught.value.code == "loop-carried-state"
+
+
+@in_every_mode
+@pytest.mark.parametrize("where", range(4))
+def test_a_sum_over_three_loops_starts_once_wherever_its_tile_is(mode, where):
+    """The flag of the matmul follows from the loops that stand between it and its tile."""
+    numbers = np.arange(64, dtype=np.float32).reshape(8, 8) % 5
+
+    def kernel(a):
+        left, out = nl.load(a), nl.zeros((8, 8), dtype=nl.float32, buffer=nl.sbuf)
+
+        def tile():
+            return nl.ndarray((8, 8), dtype=nl.float32, buffer=nl.psum)
+
+        def level(depth, total):
+            total = tile() if depth == where else total
+            if depth == 3:
+                nisa.nc_matmul(dst=total, stationary=left, moving=left)
+            else:
+                nl.fori_loop(0, 2, lambda _: level(depth + 1, total))
+            if depth == where:
+                nisa.tensor_tensor(dst=out, data1=out, data2=total, op=nl.add)
+
+        level(0, None)
+        return stored(out)
+
+    result = nki.simulate(nki.jit(kernel), mode=mode)(numbers)
+    np.testing.assert_array_equal(result, 8 * numbers.T @ numbers)
+
+
+@pytest.mark.parametrize("levels", [64, 65])
+def test_loops_that_are_nested_have_a_limit(levels):
+    def kernel(a):
+        tile = nl.load(a)
+        nested(levels, lambda: count(tile))
+        return stored(tile)
+
+    trace = nki.jit(kernel).trace
+    if levels == 64:
+        trace(np.zeros((1, 1), np.int32))
+        return
+    with pytest.raises(NeuronError) as caught:
+        trace(np.zeros((1, 1), np.int32))
+    assert caught.value.code == "register-overflow"
+    assert caught.value.location is not None

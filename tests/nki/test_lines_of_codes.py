@@ -1,6 +1,8 @@
 """The text of every error that a kernel can end with names a line of its file, whatever raises it:
 what `mistakes.py` does not have, because it takes another launch."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from mistakes import MISTAKES
@@ -133,6 +135,30 @@ def register_overflow():
     nki.simulate(nki.jit(kernel, target="trn2"))(A)
 
 
+def semaphore_overflow():
+    """At each of 24 levels all engines and queues wait for each other."""
+    engines = nisa.engine.vector, nisa.engine.scalar, nisa.engine.gpsimd
+
+    def kernel(a):
+        out, tile = nl.ndarray(a.shape, a.dtype, nl.shared_hbm), nl.load(a)
+
+        def level(inside):
+            for one, other in product(engines, engines):
+                nisa.tensor_copy(dst=tile, src=tile, engine=one)
+                nisa.tensor_copy(dst=tile, src=tile, engine=other)
+            for one in engines:
+                nisa.dma_copy(dst=out, src=tile)
+                nisa.dma_copy(dst=tile, src=a)
+                nisa.tensor_copy(dst=tile, src=tile, engine=one)
+            if inside:
+                nl.fori_loop(0, 2, lambda _: level(inside - 1))
+
+        level(24)
+        return out
+
+    nki.compile(kernel, nki.TensorSpec(A.shape, nl.float32), target="trn2")
+
+
 LAUNCHES = {
     "symbol-index": symbol_index,
     "symbol-range": symbol_range,
@@ -142,6 +168,7 @@ LAUNCHES = {
     "sbuf-overflow": sbuf_overflow,
     "hbm-overflow": hbm_overflow,
     "register-overflow": register_overflow,
+    "semaphore-overflow": semaphore_overflow,
     "race": race,
     "core-mismatch": core_mismatch,
     "deadlock": deadlock,
@@ -160,7 +187,6 @@ def test_the_text_names_a_line_of_the_file(code):
 
 NOT_HERE = (
     *("symbol-branch", "shape-unsolved", "integer-division"),  # tests/isa/test_affine.py
-    "semaphore-overflow",  # of programs larger than a test should be
     *("loop-limit", "time-limit", "memory-limit"),  # tests/nki/test_limits.py
     "simulated-time-limit",  # the same
     "uninitialised-control",  # tests/simulator/test_uninitialised_control.py

@@ -17,6 +17,7 @@ from typing import Any
 
 from isa.affine import affine, ceil_division, prove
 from isa.enums import Memory
+from isa.errors import NeuronError
 from isa.operations.control import RegisterMove, StorageBegin
 from isa.spec import Operation
 from nki.ir.builder.assignment import assign
@@ -34,7 +35,7 @@ from nki.ir.builder.results import constant_written
 from nki.ir.checks.hazards import Hazards
 from nki.ir.checks.unset_registers import refuse_never_written
 from nki.ir.context import Context, Location, NkiInstruction, of_another_run
-from nki.ir.locations import name_for_caller, tensor_name, variable_name
+from nki.ir.locations import name_for_caller, resolve, tensor_name, variable_name
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, While, operations
 from nki.ir.open_loops import never_written
 from nki.ir.views.layout import dense_strides
@@ -49,12 +50,7 @@ their location, shape and strides."""
 
 
 class CoreBuilder(Context):
-    """Puts the operations of one core into `nodes`, the block that is being built.
-
-    `times` is how often the body of a rolled loop is built.
-    """
-
-    times = 1
+    """Puts the operations of one core into `nodes`, the block that is being built."""
 
     def __init__(self, declarations: Declarations, core: int) -> None:
         super().__init__(declarations.target, core, declarations.cores)
@@ -193,10 +189,14 @@ class CoreBuilder(Context):
 
     # Loops
 
+    def times(self) -> int:
+        """How often the body of a rolled loop is built."""
+        return 1
+
     def symbolic_range(
         self, lower: Any, upper: Any, step: int, location: Location
     ) -> Iterator[Any]:
-        """A general iteration, `times` times; then the last partial one if there is any."""
+        """A general iteration, `times()` times; then the last partial one if there is any."""
         self.loops.refuse_order("a loop over a launch symbol", location)
         trips = ceil_division(upper - lower, step)
         whole = whole_trips(trips)
@@ -231,7 +231,7 @@ class CoreBuilder(Context):
 
     def _bodies(self, loop: RolledLoop, first: Any, last: Any) -> Iterator[VirtualRegister]:
         """Build the body of a loop whose variable has these values at least and at most."""
-        for _ in range(self.times):
+        for _ in range(self.times()):
             variable = self._variable(loop.location, first, last)
             self._begin(loop, variable)
             with loop:
@@ -269,7 +269,7 @@ class CoreBuilder(Context):
             self.loops.check_while(register, location, frame)
             self._begin(self._open(location, None, register, frame), None)
             return True
-        if len(loop.bodies) < self.times:
+        if len(loop.bodies) < self.times():
             self._begin(loop, None)
             return True
         self._append_while(loop, location)
@@ -293,8 +293,15 @@ class CoreBuilder(Context):
         repeats: bool = True,
     ) -> RolledLoop:
         """A rolled loop begins, of so many iterations (None: only the device knows how many);
-        `repeats` says whether there may be more than one."""
+        `repeats` says whether there may be more than one. Raises register-overflow."""
         self.rolled = True
+        registers = self.declarations.target.registers_per_engine.value
+        if len(self.loops) >= registers:
+            raise NeuronError(
+                "register-overflow",
+                f"more than {registers} rolled loops are nested",
+                location=resolve(location),
+            )
         loop = RolledLoop(self.nodes, location, register, frame)
         self.loops.enter(loop, trips)
         return loop

@@ -40,23 +40,24 @@ class Hazards:
         self._positions: dict[type[Operation], _Positions] = {}
         self._later: set[Register] = set()  # variables of loops whose first iteration is over
 
-    def follow(self, nodes: list[Node]) -> None:
+    def follow(self, nodes: list[Node], again: bool = True) -> None:
         """All operations of a body; those of a rolled loop twice, as one iteration meets what the
-        one before has left."""
+        one before has left. In the second of them loops inside are followed once."""
         for node in nodes:
             if isinstance(node, Op):
                 self.observe(node)
-            else:
-                self.follow(node.body)
+                continue
+            self.follow(node.body, again)
+            if again:
                 self._follow_again(node)
 
     def _follow_again(self, loop: Loop | While) -> None:
         if isinstance(loop, Loop):
             self._later.add(loop.variable)
-            self.follow(loop.body)
+            self.follow(loop.body, again=False)
             self._later.remove(loop.variable)
         else:
-            self.follow(loop.body)
+            self.follow(loop.body, again=False)
 
     def observe(self, op: Op) -> None:
         """The next operation. Most have nothing to look at, which takes as little as it can."""

@@ -24,8 +24,7 @@ class Channels:
             if len(self._numbers) == self.limit:
                 raise NeuronError(
                     "semaphore-overflow",
-                    f"the kernel needs more than the {self.limit} semaphores of a core: it has "
-                    f"{depth + 1} levels of loops that use all engines",
+                    f"the kernel needs more than the {self.limit} semaphores of a core",
                 )
             self._numbers[key] = len(self._numbers)
         return self._numbers[key]

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from isa.columns.repetition import Repetition
+from isa.errors import NeuronError
+from nki.ir.locations import resolve
 from nki.passes.analysis.body import Layer
 from nki.passes.analysis.steps import ENGINES
 from nki.passes.synchronise.events import Event, after, issue, joined
@@ -323,7 +325,7 @@ class Walk:
         core = self.core
         found = []
         for name, engine, stream, producer, _ in self.edges:
-            semaphore = core.context.channels.semaphore(self.layer.depth, stream, engine)
+            semaphore = self._semaphore(stream, engine)
             place = core.first_place(name)
             if name >= core.steps:
                 waits = core.loops[name - core.steps].enter_waits
@@ -347,7 +349,7 @@ class Walk:
                 carried[stream, engine] = carried.get((stream, engine), 0) + distance
         primed: set[int] = set()
         for (stream, engine), count in carried.items():
-            semaphore = core.context.channels.semaphore(self.layer.depth, stream, engine)
+            semaphore = self._semaphore(stream, engine)
             if stream >= ENGINES:
                 core.settle([semaphore])
                 primed.add(semaphore)
@@ -356,9 +358,22 @@ class Walk:
             signals.exit_waits.setdefault(engine, []).append((semaphore, count))
         for _, engine, stream, _, _ in self.edges:
             if stream >= ENGINES:
-                semaphore = core.context.channels.semaphore(self.layer.depth, stream, engine)
+                semaphore = self._semaphore(stream, engine)
                 core.transferred[semaphore] = number, stream
         return primed
+
+    def _semaphore(self, producer: int, consumer: int) -> int:
+        """The semaphore of the level's channel between a stream and an engine. Raises NeuronError
+        semaphore-overflow, at the deepest loop."""
+        core = self.core
+        try:
+            return core.context.channels.semaphore(self.layer.depth, producer, consumer)
+        except NeuronError as error:
+            deepest = max(core.body.layers, key=lambda layer: layer.depth)
+            error.what += f": it has {deepest.depth} levels of loops"
+            if deepest.level.node is not None:
+                error.location = resolve(deepest.level.node.location)
+            raise
 
     def outside(self) -> Outside:
         """What the enclosing level must know of this loop."""
