@@ -10,13 +10,14 @@ import numpy as np
 
 from graph_compiler.hlo.arguments import module_argument
 from graph_compiler.inputs import checked_inputs
-from graph_compiler.lookups import lookups, report
+from graph_compiler.lookups import index_ranges, report
 from graph_compiler.lower.participants import ranks_of
 from graph_compiler.memory import memory_use
 from graph_compiler.options import GraphOptions, check_target
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
 from simulator.ranks import World, run_world
+from simulator.runtime.index_ranges import KEY
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Module
@@ -54,7 +55,7 @@ class Compiled:
     def __init__(self, module: Module, kernel: CompiledKernel, unshared: int, notes: Notes) -> None:
         self.module = module
         self.ranks = ranks_of(module)
-        self._lookups = lookups(module)
+        self._ranges = index_ranges(module)
         self.kernel = kernel
         self.notes = notes
         self.memory = memory_use(kernel.program, unshared)
@@ -101,14 +102,22 @@ class Compiled:
 
     def save(self, path: Any) -> None:
         """Write the program as a container; replaces the file as a whole or not at all."""
-        self.kernel.save(path)
+        from isa.files.container import save
+
+        save(self.kernel.program, path, self.metadata)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What its container has beside the program: the indices that callers give, and their
+        ranges."""
+        return {KEY: [list(one) for one in self._ranges]} if self._ranges else {}
 
     def _given(self, inputs: Any) -> list[Array]:
         from graph_compiler.execute.simplify import leaves
 
         checked = checked_inputs(self.module, inputs)
-        report(self._lookups, checked)
         values = [v for v in leaves(tuple(checked)) if np.size(v)]
+        report(self._ranges, values)
         program = self.kernel.program
         tensors = [program.tensors[index] for index in program.parameters]
         arrays = [_stored(np.asarray(value), own.dtype) for value, own in zip(values, tensors)]

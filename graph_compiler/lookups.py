@@ -1,35 +1,38 @@
-"""Rows that a graph takes by indices of its caller, as embeddings: those outside are reported.
+"""Rows that a graph takes or updates by indices of its caller, as embeddings: those outside are
+reported.
 
-HLO moves an index outside of its array to the nearest row, and the run goes on, as it does on
-devices after the message of a failed lookup (SDK neuron-runtime/nrt-troubleshoot.rst). A graph that
-replaces such indices itself, as jax's `take` does by default, has none outside.
+HLO moves an index outside of its array to the nearest row, leaves an update outside of it out, and
+the run goes on, as it does on devices after the message of a failed lookup or update (SDK
+neuron-runtime/nrt-troubleshoot.rst). A graph that replaces such indices itself, as jax's `take`
+does by default, has none outside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from graph_compiler.evaluate import CALLS, DEPTH_LIMIT
+from graph_compiler.execute.simplify import forms
 from graph_compiler.hlo.operators.row import subject
 from isa.errors.warned import warn
+from simulator.runtime.index_ranges import IndexRange, complaints
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Computation, Instruction, Module
 
 
 class Lookup(NamedTuple):
-    """A gather whose indices are a parameter's numbers. `last`: the largest index of a row."""
+    """A gather or scatter whose indices are a parameter's numbers. `last`: the largest of a row."""
 
-    gather: Instruction
+    instruction: Instruction
     parameter: int
     last: int
 
 
 def lookups(module: Module) -> list[Lookup]:
-    """The gathers of a graph that take rows by one index each, which a parameter gives.
+    """The gathers and scatters of a graph that find rows by one index each, which a parameter
+    gives.
 
     >>> from graph_compiler import parse_text
     >>> text = '''HloModule m
@@ -60,27 +63,58 @@ def _within(
             inner = {p: s for p, s in zip(called.parameters, known) if s is not None}
             if inner:
                 yield from _within(called, inner, depth + 1)
-        elif item.opcode == _GATHER and known[1] is not None:
-            dimensions = item.attribute("gather_dimension_numbers").start_index_map
-            if len(dimensions) == 1:
-                size = item.operands[0].shape.dimensions[dimensions[0]]
-                taken = item.attribute("gather_slice_sizes")[dimensions[0]]
-                yield Lookup(item, known[1], size - taken)
+        elif item.opcode in _LAST and len(known) > 1 and known[1] is not None:
+            last = _LAST[item.opcode](item)
+            if last is not None:
+                yield Lookup(item, known[1], last)
 
 
-_GATHER = "gather"
+def _last_gathered(item: Instruction) -> int | None:
+    """The largest index of a gather; None where several make a place."""
+    dimensions = item.attribute("gather_dimension_numbers").start_index_map
+    if len(dimensions) != 1:
+        return None
+    taken: int = item.attribute("gather_slice_sizes")[dimensions[0]]
+    return int(item.operands[0].shape.dimensions[dimensions[0]]) - taken
+
+
+def _last_scattered(item: Instruction) -> int | None:
+    """The largest index of a scatter of whole rows; None of any other."""
+    numbers = item.attribute("scatter_dimension_numbers")
+    dimensions = numbers.scatter_dims_to_operand_dims
+    if len(dimensions) != 1 or dimensions[0] not in numbers.inserted_window_dims:
+        return None
+    return int(item.operands[0].shape.dimensions[dimensions[0]]) - 1
+
+
+_LAST: dict[str, Callable[[Instruction], int | None]] = {
+    "gather": _last_gathered,
+    "scatter": _last_scattered,
+}
 _SAME_NUMBERS = frozenset({"reshape", "broadcast", "copy", "bitcast", "transpose", "opt-barrier"})
 
 
-def report(found: Sequence[Lookup], values: Sequence[Any]) -> None:
-    """Warn of indices that are outside, index-outside."""
-    for lookup in found:
-        indices = np.asarray(values[lookup.parameter])
-        if not indices.size or (indices.min() >= 0 and indices.max() <= lookup.last):
-            continue
-        outside = indices[(indices < 0) | (indices > lookup.last)]
-        warn(
-            "index-outside",
-            f"{subject(lookup.gather)}: {outside.size} of {indices.size} indices are outside of 0 "
-            f"to {lookup.last}, the first of them {outside[0]}",
+def index_ranges(module: Module) -> list[IndexRange]:
+    """The lookups as ranges of the program's inputs: components of tuples one after another, those
+    without elements left out."""
+    places: dict[int, int] = {}
+    count = 0
+    for item in module.parameters:
+        places[item.parameter_number] = count
+        count += sum(0 not in dimensions for _, dimensions in forms(item.shape))
+    return [
+        IndexRange(
+            places[one.parameter],
+            one.last,
+            module.parameters[one.parameter].shape.numpy_dtype().str,
+            subject(one.instruction),
         )
+        for one in lookups(module)
+        if module.parameters[one.parameter].shape.size
+    ]
+
+
+def report(ranges: Iterable[IndexRange], values: Sequence[Any]) -> None:
+    """Warn of indices that are outside, index-outside."""
+    for complaint in complaints(ranges, values):
+        warn("index-outside", complaint)

@@ -273,7 +273,7 @@ def _program(
         journal.ended("verify", "report")
         _report(compiled, values.report)
         journal.ended("report", "write")
-    data = write(program)
+    data = write(program, compiled.metadata)
     journal.ended("write")
     return data
 

@@ -108,7 +108,7 @@ WARNINGS: dict[str, CatalogueEntry] = {
     "index-outside": CatalogueEntry(
         812,
         "Index of a graph's caller outside of the array",
-        "HLO takes the nearest row that there is, and the run goes on.",
+        "HLO takes the nearest row that there is, leaves an update out, and goes on.",
         "Pass indices from 0 to below the number of rows.",
         "neuron-runtime/nrt-troubleshoot.rst",
     ),

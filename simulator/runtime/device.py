@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -17,6 +18,7 @@ from isa.target import TARGETS
 from simulator.checks.impossible import refuse_impossible
 from simulator.parallel_slices import load
 from simulator.ranks import World, in_world
+from simulator.runtime.index_ranges import IndexRange, index_ranges
 from simulator.runtime.status import NrtError, NrtpyError, Status, load_error, run_error
 from simulator.runtime.visible_cores import execution_timeout, visible_cores
 
@@ -66,12 +68,19 @@ class NrtTensor:
 
 
 class NrtModel:
-    """A program on a core."""
+    """A program on a core. `ranges`: the indices among its inputs."""
 
     def __init__(
-        self, device: Device, program: Program, core_id: int, rank: int = 0, ranks: int = 1
+        self,
+        device: Device,
+        program: Program,
+        ranges: Sequence[IndexRange],
+        core_id: int,
+        rank: int = 0,
+        ranks: int = 1,
     ) -> None:
         self.program = program
+        self.ranges = ranges
         self.rank = rank
         self.ranks = ranks
         self.core_id = core_id
@@ -155,7 +164,8 @@ class Device:
             if rank_id not in range(world_size):
                 note = f"there is no rank {rank_id} in a world of {world_size}"
                 raise NrtError(Status.NRT_INVALID, "Failed to load model", note)
-            return NrtModel(self, contents.program, core_id, rank_id, world_size)
+            ranges = index_ranges(contents.metadata, len(contents.program.parameters))
+            return NrtModel(self, contents.program, ranges, core_id, rank_id, world_size)
         except NeuronError as error:
             raise load_error(error) from error
 

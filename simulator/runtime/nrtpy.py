@@ -37,6 +37,7 @@ import numpy as np
 
 from isa.dtypes import DTYPES
 from simulator.runtime.device import Device, NrtModel, NrtTensor, TensorMetadata, metadata_of
+from simulator.runtime.index_ranges import complaints
 from simulator.runtime.status import NrtError, NrtpyError, Status
 from simulator.runtime.visible_cores import clear_visible_cores, set_visible_cores
 
@@ -204,13 +205,16 @@ class NrtpyModel:
 
         Raises NrtError: NRT_INVALID for tensors that are missing, not the model's, or of another
         core, dtype or shape; NRT_EXEC_OOB for an index outside of its tensor (a transfer that
-        skips such indices goes on); NRT_TIMEOUT; NRT_EXEC_HW_ERR_COLLECTIVES for a rank that does
+        skips such indices goes on), after the run where the index is an input of a compiled graph,
+        whose outputs are there then; NRT_TIMEOUT; NRT_EXEC_HW_ERR_COLLECTIVES for a rank that does
         not come within NEURON_RT_EXEC_TIMEOUT seconds; NRT_EXEC_COMPLETED_WITH_ERR. Raises
         NrtpyError for a tensor that was freed.
         """
         arrays = self._arrays(inputs)
         into = self._outputs(outputs)
         self._store(self._run(arrays, save_trace, ntff_name), inputs, into)
+        if outside := complaints(self.model_ref.ranges, arrays):
+            raise NrtError(Status.NRT_EXEC_OOB, "Failed to execute model", *outside)
         return into if outputs is None else None
 
     def benchmark(
