@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from native_equality import CONVERTED, is_native, patterns
-from test_native_matmul import assert_product
+from test_gemm import assert_product
 from test_native_rows import ELSEWHERE, GENERATORS, assert_same_after
 from tiles import tile
 

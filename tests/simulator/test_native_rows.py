@@ -268,9 +268,9 @@ ELSEWHERE = {
             *("LoadStationary", "MultiplyMoving", "MultiplyMovingOneZero", "TransposeStationary"),
             *("TransposeMoving", "LoadStationaryPairs", "MultiplyMovingPairs"),
         ),
-        "test_native_matmul",
+        "test_gemm",
     ),
-    **dict.fromkeys(("QuantizeMx", "LoadStationaryMx", "MultiplyMovingMx"), "test_native_mx"),
+    **dict.fromkeys(("QuantizeMx", "LoadStationaryMx", "MultiplyMovingMx"), "test_microscaled"),
     **dict.fromkeys(
         (
             *("RandomBits", "RandomUniform", "Dropout"),
@@ -278,7 +278,7 @@ ELSEWHERE = {
         ),
         "test_native_random",
     ),
-    **dict.fromkeys(("RegisterLoad", "RegisterStore"), "test_native_indexed"),
+    **dict.fromkeys(("RegisterLoad", "RegisterStore"), "test_indexed"),
 }
 """Rows that other modules compare: those of the PE array, and those that only programs have."""
 
