@@ -8,6 +8,7 @@ SBUF/PSUM"; SDK nki/deep-dives/nki-aps.rst). Offsets are bytes, strides are elem
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
@@ -24,6 +25,7 @@ RegisterRanges = Mapping[int, int | tuple[int, int]]
 Limits = tuple[Any, Any, tuple[tuple[int, Any], ...]]
 
 
+@dataclass(slots=True, repr=False)
 class AccessPattern:
     """An operand of a compiled instruction.
 
@@ -42,58 +44,24 @@ class AccessPattern:
     stays: (first, one past the last, registers), where (register number, bytes) pairs move both.
     """
 
-    __slots__ = (
-        "dims",
-        "dtype",
-        "limits",
-        "memory",
-        "offset",
-        "partitions",
-        "registers",
-        "start_partition",
-        "tensor",
-        "vector_bound",
-        "vector_offset",
-        "vector_stride",
-    )
-
-    def __init__(
-        self,
-        memory: Memory,
-        dtype: str,
-        offset: Any,
-        dims: tuple[tuple[Any, Any], ...],
-        start_partition: int = 0,
-        partitions: Any = 1,
-        tensor: int = -1,
-        registers: tuple[tuple[int, Any], ...] = (),
-        vector_offset: AccessPattern | None = None,
-        vector_stride: Any = 0,
-        vector_bound: Any = 0,
-        limits: Limits | None = None,
-    ) -> None:
-        self.memory = memory
-        self.dtype = dtype
-        self.offset = offset
-        self.dims = dims
-        self.start_partition = start_partition
-        self.partitions = partitions
-        self.tensor = tensor
-        self.registers = registers
-        self.vector_offset = vector_offset
-        self.vector_stride = vector_stride
-        self.vector_bound = vector_bound
-        self.limits = limits
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, AccessPattern) and all(
-            getattr(self, slot) == getattr(other, slot) for slot in self.__slots__
-        )
+    memory: Memory
+    dtype: str
+    offset: Any
+    dims: tuple[tuple[Any, Any], ...]
+    start_partition: int = 0
+    partitions: Any = 1
+    tensor: int = -1
+    registers: tuple[tuple[int, Any], ...] = ()
+    vector_offset: AccessPattern | None = None
+    vector_stride: Any = 0
+    vector_bound: Any = 0
+    limits: Limits | None = None
 
     def __hash__(self) -> int:
         return hash((self.memory, self.tensor, self.start_partition, self.dtype))
 
 
+@dataclass(slots=True, repr=False)
 class Footprint:
     """The bytes that an access touches, in normal form.
 
@@ -103,25 +71,13 @@ class Footprint:
     is touched. `tensor` is -1 on chip.
     """
 
-    __slots__ = ("dims", "memory", "partitions", "start", "start_partition", "tensor", "width")
-
-    def __init__(
-        self,
-        memory: Memory,
-        tensor: int,
-        start_partition: int,
-        partitions: int,
-        start: int,
-        dims: tuple[tuple[int, int], ...],
-        width: int,
-    ) -> None:
-        self.memory = memory
-        self.tensor = tensor
-        self.start_partition = start_partition
-        self.partitions = partitions
-        self.start = start
-        self.dims = dims
-        self.width = width
+    memory: Memory
+    tensor: int
+    start_partition: int
+    partitions: int
+    start: int
+    dims: tuple[tuple[int, int], ...]
+    width: int
 
     @property
     def end(self) -> int:
@@ -132,13 +88,6 @@ class Footprint:
     def contiguous(self) -> bool:
         """Whether the bytes of a partition are one run."""
         return not self.dims
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Footprint) and all(
-            getattr(self, slot) == getattr(other, slot) for slot in self.__slots__
-        )
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         where = f"tensor {self.tensor}" if self.tensor >= 0 else self.memory.value

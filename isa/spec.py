@@ -8,6 +8,7 @@ compiled program its operands are `isa.access.AccessPattern`s, during lowering t
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from isa.enums import Engine
@@ -175,6 +176,7 @@ OPERATIONS: dict[str, type[Operation]] = {}
 MACHINE_INSTRUCTIONS: dict[str, type[MachineInstruction]] = {}
 
 
+@dataclass(slots=True, repr=False)
 class Instruction:
     """One instruction: row, engine, field values, semaphore waits and updates, source location.
 
@@ -184,30 +186,12 @@ class Instruction:
     location during lowering.
     """
 
-    __slots__ = ("engine", "location", "row", "updates", "values", "waits")
-
-    def __init__(
-        self,
-        row: type[MachineInstruction],
-        engine: Engine,
-        values: tuple[Any, ...],
-        waits: tuple[tuple[int, int], ...] = (),
-        updates: tuple[tuple[int, int], ...] = (),
-        location: Any = 0,
-    ) -> None:
-        self.row = row
-        self.engine = engine
-        self.values = values
-        self.waits = waits
-        self.updates = updates
-        self.location = location
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Instruction) and all(
-            getattr(self, slot) == getattr(other, slot) for slot in self.__slots__
-        )
-
-    __hash__ = None  # type: ignore[assignment]
+    row: type[MachineInstruction]
+    engine: Engine
+    values: tuple[Any, ...]
+    waits: tuple[tuple[int, int], ...] = ()
+    updates: tuple[tuple[int, int], ...] = ()
+    location: Any = 0
 
     def __repr__(self) -> str:
         fields = " ".join(f"{n}={v!r}" for n, v in zip(self.row.field_names, self.values))

@@ -9,6 +9,7 @@ tfloat32, packed types and unsigned integers) stay apart: compare with `same_typ
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +103,7 @@ def _outside(
     )
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Indirect:
     """An operand whose rows are picked by indices: row i is `base[index[i]]`.
 
@@ -110,14 +112,9 @@ class Indirect:
     take no part; else such an index raises NeuronError dynamic-out-of-bounds.
     """
 
-    __slots__ = ("base", "index", "skip")
-
-    def __init__(
-        self, base: np.ndarray[Any, Any], index: np.ndarray[Any, Any], skip: bool = False
-    ) -> None:
-        self.base = base
-        self.index = index
-        self.skip = skip
+    base: np.ndarray[Any, Any]
+    index: np.ndarray[Any, Any]
+    skip: bool = False
 
     @property
     def dtype(self) -> np.dtype[Any]:

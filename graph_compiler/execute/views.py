@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,19 +29,15 @@ class Buffer:
         self.number = number
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class View:
     """Elements of a primitive type in a buffer."""
 
-    __slots__ = ("buffer", "dims", "offset", "strides", "type")
-
-    def __init__(
-        self, buffer: Buffer, type: str, dims: Dims, strides: Dims, offset: int = 0
-    ) -> None:
-        self.buffer = buffer
-        self.type = type
-        self.dims = dims
-        self.strides = strides
-        self.offset = offset
+    buffer: Buffer
+    type: str
+    dims: Dims
+    strides: Dims
+    offset: int = 0
 
     def placed(self, dims: Dims, strides: Dims, offset: int = 0) -> View:
         """The same buffer under other strides, `offset` further on."""

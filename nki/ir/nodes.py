@@ -12,6 +12,7 @@ register terms. Loop variables are registers. Strides are ints or polynomials.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from isa.affine import structure
@@ -23,27 +24,18 @@ from isa.spec import Operation
 _INT = {int}
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Register:
     """A virtual 32-bit register: `register_alloc`, or the variable of a loop.
 
     `lower` and `upper` bound a loop variable's values (inclusive), None where unknown.
     """
 
-    __slots__ = ("location", "lower", "name", "number", "upper")
-
-    def __init__(
-        self,
-        number: int,
-        name: str = "",
-        location: Any = None,
-        lower: Any = None,
-        upper: Any = None,
-    ) -> None:
-        self.number = number
-        self.name = name
-        self.location = location
-        self.lower = lower
-        self.upper = upper
+    number: int
+    name: str = ""
+    location: Any = None
+    lower: Any = None
+    upper: Any = None
 
     def __repr__(self) -> str:
         return f"%r{self.number}"
@@ -248,28 +240,20 @@ class LimitedAccess(Access):
         self.limits = limits
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Op:
     """One use of an operation. `values` align with `row.field_names`; `location` is a
     (code object, instruction offset) pair or whatever `nki.ir.locations` resolves; `after`
     are the ops that must come first by the author's word (`depends_on`, `no_reorder`)."""
 
-    __slots__ = ("after", "location", "name", "row", "values")
-
-    def __init__(
-        self,
-        row: type[Operation],
-        values: tuple[Any, ...],
-        location: Any = None,
-        name: str | None = None,
-        after: tuple[Op, ...] = (),
-    ) -> None:
-        self.row = row
-        self.values = values
-        self.location = location
-        self.name = name
-        self.after = after
+    row: type[Operation]
+    values: tuple[Any, ...]
+    location: Any = None
+    name: str | None = None
+    after: tuple[Op, ...] = ()
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Loop:
     """for variable in range(lower, upper, step): body.
 
@@ -277,25 +261,13 @@ class Loop:
     iterations are expected to overlap, whatever is known of their times (launch-symbol loops).
     """
 
-    __slots__ = ("body", "location", "lower", "step", "unroll", "upper", "variable")
-
-    def __init__(
-        self,
-        variable: Register,
-        lower: Any,
-        upper: Any,
-        step: int,
-        body: list[Node],
-        unroll: bool = False,
-        location: Any = None,
-    ) -> None:
-        self.variable = variable
-        self.lower = lower
-        self.upper = upper
-        self.step = step
-        self.body = body
-        self.unroll = unroll
-        self.location = location
+    variable: Register
+    lower: Any
+    upper: Any
+    step: int
+    body: list[Node]
+    unroll: bool = False
+    location: Any = None
 
 
 class While:

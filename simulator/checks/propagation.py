@@ -7,6 +7,7 @@ computed from are. Rows of other forms register a function, keyed on the row.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,26 +30,16 @@ PROPAGATION: dict[str, Callable[[Use], None]] = {}
 """By row name; rows that are not here are element-wise."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Use:
     """One execution of an instruction, as propagation sees it."""
 
-    __slots__ = ("location", "operands", "row", "shadow", "state", "values")
-
-    def __init__(
-        self,
-        shadow: Shadow,
-        row: type[MachineInstruction],
-        state: Any,
-        values: Sequence[Any],
-        operands: Operands,
-        location: Any,
-    ) -> None:
-        self.shadow = shadow
-        self.row = row
-        self.state = state
-        self.values = values
-        self.operands = operands
-        self.location = location
+    shadow: Shadow
+    row: type[MachineInstruction]
+    state: Any
+    values: Sequence[Any]
+    operands: Operands
+    location: Any
 
     def operand(self, position: int) -> Tracked:
         tracked = self.operands[position]

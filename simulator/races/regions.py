@@ -8,6 +8,7 @@ their footprint, and two boxes that meet are then compared by `isa.access.overla
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ _PITCH_SAMPLES = 64
 """Operands of a tensor that are looked at to choose its pitch."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Region:
     """Bytes of one memory: rows `row0 .. row1`, columns `column0 .. column1`.
 
@@ -28,23 +30,12 @@ class Region:
     hull, are meant. A column bound of `isa.access.UNBOUNDED` or more means up to the end.
     """
 
-    __slots__ = ("column0", "column1", "memory", "row0", "row1", "touched")
-
-    def __init__(
-        self,
-        memory: int,
-        row0: int,
-        row1: int,
-        column0: int,
-        column1: int,
-        touched: Footprint | None = None,
-    ) -> None:
-        self.memory = memory
-        self.row0 = row0
-        self.row1 = row1
-        self.column0 = column0
-        self.column1 = column1
-        self.touched = touched
+    memory: int
+    row0: int
+    row1: int
+    column0: int
+    column1: int
+    touched: Footprint | None = None
 
 
 class Layout:

@@ -21,6 +21,7 @@ After, one line a step:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -77,21 +78,14 @@ class Step:
                     self.writes.append(False)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Level:
     """A list of steps and levels inside: a body (`node` None), or that of a loop, which runs on
     `engines`."""
 
-    __slots__ = ("engines", "items", "node")
-
-    def __init__(
-        self,
-        items: list[Step | Level],
-        node: Loop | While | None = None,
-        engines: Sequence[int] = (),
-    ) -> None:
-        self.items = items
-        self.node = node
-        self.engines = engines
+    items: list[Step | Level]
+    node: Loop | While | None = None
+    engines: Sequence[int] = ()
 
     def steps(self) -> Iterator[Step]:
         """All steps, those of loops included."""
