@@ -6,8 +6,8 @@ FACTS is a folder with published_latencies.csv and trn2_primitive_timings.csv, b
 ../shared/facts beside the checkout. Rows are named by the beginning of their id. Kernels are those
 of benchmarks/latency. Errors are signed, in percent of what was published; for percentages too.
 
-Kernels are timed as the compiler of the published runs left them, where their counters say what it
-moved; with --as-written as their authors wrote them.
+Kernels are compiled with the transformations (`nki.transformations`) that the compiler of the
+published runs made, where their counters say so; with --as-written as their authors wrote them.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ def jit(fn: Callable[..., Any], **options: Any) -> Kernel:
     """Make a kernel of a function: `@nki.jit`, `nki.jit(fn)`, or `@nki.jit(target=...)`.
 
     `target` names the target to compile for; `platform_target` is its name in earlier versions.
+    `transformations` are those of `with_transformations`.
     Options of the vendor's tools that have no meaning here (`mode`, `debug_kernel`,
     `show_compiler_tb`, ...) are accepted and do nothing.
 
@@ -55,6 +56,7 @@ def jit(fn: None = None, **options: Any) -> Callable[[Callable[..., Any]], Kerne
     """Make a kernel of a function: `@nki.jit`, `nki.jit(fn)`, or `@nki.jit(target=...)`.
 
     `target` names the target to compile for; `platform_target` is its name in earlier versions.
+    `transformations` are those of `with_transformations`.
     Options of the vendor's tools that have no meaning here (`mode`, `debug_kernel`,
     `show_compiler_tb`, ...) are accepted and do nothing.
 

@@ -39,6 +39,7 @@ from nki.trace.call import (
 
 if TYPE_CHECKING:
     from nki.ir.nodes import Kernel as TracedKernel
+    from nki.transformations import Transformation
     from simulator.profile import Profile
 
 Runner = Callable[["Kernel", dict[str, Any]], Any]
@@ -79,6 +80,7 @@ class Kernel:
         target: str | None = None,
         kept: dict[Any, CompiledKernel] | None = None,
         schedule: Schedule = (),
+        transformations: tuple[Transformation, ...] = (),
     ) -> None:
         function = with_name(function)
         functools.update_wrapper(self, function)
@@ -86,6 +88,7 @@ class Kernel:
         self.cores = cores
         self.target = target
         self.schedule = schedule
+        self.transformations = transformations
         self._kept: dict[Any, CompiledKernel] = {} if kept is None else kept
 
     @user_frames
@@ -101,12 +104,17 @@ class Kernel:
                 hint="Launch with kernel(...) or kernel[2](...), and loop over tiles, heads and "
                 "requests in the kernel.",
             )
-        return Kernel(self.function, int(cores), self.target, self._kept, self.schedule)
+        return self._launched(cores=int(cores))
+
+    def _launched(self, **options: Any) -> Kernel:
+        """The same function with other options; what is compiled is kept for all of them."""
+        known = {name: getattr(self, name) for name in _OPTIONS}
+        return Kernel(self.function, kept=self._kept, **known | options)
 
     def __reduce__(self) -> Any:
         """Another process finds the kernel by its name, as it finds a function."""
         where = self.function.__module__, self.function.__qualname__
-        return _named, (*where, self.cores, self.target, self.schedule)
+        return _named, (*where, {name: getattr(self, name) for name in _OPTIONS})
 
     def __get__(self, instance: Any, owner: type | None = None) -> Kernel:
         """In a class a kernel whose first parameter is `self` is a method."""
@@ -116,14 +124,14 @@ class Kernel:
 
     def around(self, function: Callable[..., Any]) -> Kernel:
         """A kernel of another function, launched as this one is."""
-        return Kernel(function, self.cores, self.target, self._kept, self.schedule)
+        known = {name: getattr(self, name) for name in _OPTIONS}
+        return Kernel(function, kept=self._kept, **known)
 
     def on(self, target: str | None) -> Kernel:
         """The kernel compiled for `target`; itself with None. Raises unknown-target."""
         if not target:
             return self
-        name = settings.target(target).name
-        return Kernel(self.function, self.cores, name, self._kept, self.schedule)
+        return self._launched(target=settings.target(target).name)
 
     @property
     def func(self) -> Callable[..., Any]:
@@ -151,8 +159,33 @@ class Kernel:
         >>> print(kernel.with_schedule([("sum", "reciprocal")])(np.array([[1, 2]], np.float32)))
         [[3.  3.5]]
         """
-        edges = schedule_of(edges)
-        return Kernel(self.function, self.cores, self.target, self._kept, self.schedule + edges)
+        return self._launched(schedule=self.schedule + schedule_of(edges))
+
+    @user_frames
+    def with_transformations(self, *names: str) -> Kernel:
+        """The kernel compiled with what other compilers do, such as "reuse-loads:weights=3": a load
+        of what a tile holds already is left out. Results are the same, bit for bit. Without, a
+        kernel is compiled as it is written. In the reference and eager modes, and inside of another
+        kernel, it runs as it is written too.
+
+        Names are `reuse-loads`, `reuse-work`, `hoist`, `read-in-psum`, `squares-on-vector` and
+        `balance-copies` (docs/how-to/transformations.md). Raises value-not-allowed.
+
+        >>> import numpy as np, nki, nki.language as nl, nki.isa as nisa
+        >>> @nki.jit
+        ... def kernel(a):
+        ...     total = nl.zeros(a.shape, dtype=nl.float32)
+        ...     for _ in range(2):
+        ...         nisa.tensor_tensor(dst=total, data1=total, data2=nl.load(a), op=nl.add)
+        ...     out = nl.ndarray(a.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+        ...     nl.store(out, total)
+        ...     return out
+        >>> print(kernel.with_transformations("reuse-loads:a")(np.array([[1, 2]], np.float32)))
+        [[2. 4.]]
+        """
+        from nki.transformations import transformations
+
+        return self._launched(transformations=self.transformations + transformations(names))
 
     @user_frames
     @outside_graphs
@@ -186,7 +219,7 @@ class Kernel:
     def trace(self, *args: Any, target: str | None = None, **kwargs: Any) -> TracedKernel:
         """The tile IR for arguments that are arrays, `TensorSpec`s, or compile-time values."""
         launched = self.on(target)
-        return launched.traced(launched.bound(args, kwargs))
+        return launched.transformed(launched.bound(args, kwargs))
 
     def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments of a call by parameter name, defaults included."""
@@ -206,49 +239,66 @@ class Kernel:
         check_edges(traced.bodies)
         return in_one_order(traced)
 
+    def transformed(self, arguments: dict[str, Any]) -> TracedKernel:
+        """The tile IR for these arguments after the transformations that were asked for."""
+        traced = self.traced(arguments)
+        if not self.transformations:
+            return traced
+        from nki.transformations import transformed
+
+        return transformed(traced, self.transformations)
+
     def compiled(self, arguments: dict[str, Any]) -> CompiledKernel:
         """The kernel compiled for these arguments by parameter name, defaults included.
 
         It is kept: the same content of function and arguments (`nki.fingerprint`) on the same
         target is traced once.
         """
-        return self._made(compile_traced, arguments)
+        return self._made(compile_traced, self.transformed, arguments)
 
     def ordered(self, arguments: dict[str, Any]) -> CompiledKernel:
         """As `compiled`, but no pass touches the kernel: its program runs in the author's order.
         The reference mode calls it."""
-        return self._made(order_traced, arguments)
+        return self._made(order_traced, self.traced, arguments)
 
     def _made(
-        self, make: Callable[[TracedKernel], CompiledKernel], arguments: dict[str, Any]
+        self,
+        make: Callable[[TracedKernel], CompiledKernel],
+        traced: Callable[[dict[str, Any]], TracedKernel],
+        arguments: dict[str, Any],
     ) -> CompiledKernel:
-        """What `make` makes of the kernel traced for these arguments, or made of it before."""
+        """What `make` makes of the kernel `traced` for these arguments, or made of it before."""
         from nki.fingerprint import fingerprint
 
         device = settings.target(self.target)
         _check_cores(self.cores, device)
         content = fingerprint(self.function, arguments)
         if content is None:
-            return make(self.traced(arguments))
+            return make(traced(arguments))
         options = settings.checks_wanted(), settings.precise_wanted()
-        key = make, content, device.name, self.cores, self.schedule, options
+        launch = device.name, self.cores, self.schedule, self.transformations
+        key = make, content, launch, options
         found = self._kept.get(key)
         if found is None:
-            found = make(self.traced(arguments))
+            found = make(traced(arguments))
             self._kept[key] = found
             while len(self._kept) > 1 and sum(map(_size, self._kept.values())) > _KEPT_INSTRUCTIONS:
                 del self._kept[next(iter(self._kept))]
         return found
 
 
-def _named(module: str, name: str, cores: int, target: str | None, schedule: Schedule) -> Kernel:
+_OPTIONS = ("cores", "target", "schedule", "transformations")
+"""What a launch may choose about a kernel, by the names of the constructor."""
+
+
+def _named(module: str, name: str, options: dict[str, Any]) -> Kernel:
     """The kernel that a module has under a name, launched as it was where it comes from."""
     found: Any = importlib.import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
     # What stands above `nki.jit`, as `nki.autotune` does, has the kernel.
     kernel = as_kernel(getattr(found, "kernel", found))
-    return Kernel(kernel.function, cores, target, kernel._kept, schedule)
+    return Kernel(kernel.function, kept=kernel._kept, **options)
 
 
 def _size(compiled: CompiledKernel) -> int:
@@ -314,11 +364,13 @@ def jit(
     *,
     target: str | None = None,
     platform_target: str | None = None,
+    transformations: tuple[str, ...] | list[str] = (),
     **kwargs: Any,
 ) -> Any:
     """Make a kernel of a function: `@nki.jit`, `nki.jit(fn)`, or `@nki.jit(target=...)`.
 
     `target` names the target to compile for; `platform_target` is its name in earlier versions.
+    `transformations` are those of `with_transformations`.
     Options of the vendor's tools that have no meaning here (`mode`, `debug_kernel`,
     `show_compiler_tb`, ...) are accepted and do nothing.
 
@@ -335,13 +387,15 @@ def jit(
     >>> scaled(np.ones((1, 3), np.float32), factor=5.0)
     array([[5., 5., 5.]], dtype=float32)
     """
-    refuse_unknown("nki.jit", kwargs, ("target", "platform_target", *_VENDOR_OPTIONS))
+    own = "target", "platform_target", "transformations"
+    refuse_unknown("nki.jit", kwargs, (*own, *_VENDOR_OPTIONS))
     if "mode" in kwargs:
         hint_at_call("nki.jit(mode=)")
     target = _one_target(target, platform_target)
     if fn is None:
-        return functools.partial(jit, target=target)
-    return as_kernel(fn).on(target)
+        return functools.partial(jit, target=target, transformations=transformations)
+    kernel = as_kernel(fn).on(target)
+    return kernel.with_transformations(*transformations) if transformations else kernel
 
 
 def _one_target(target: str | None, platform_target: str | None) -> str | None:

@@ -41,12 +41,12 @@ class Case:
     """A kernel: `shapes(rounds)` are its arguments' when its outermost loop has that many rounds.
 
     `rounds` is how many the published run had, `timed` the two that are compiled. `small` are
-    shapes for the comparison with `formula`, which is NumPy. `moved` are options that make the
-    kernel what the compiler of the published run made of it, where its counters or another row of
-    the same kernel say so; `as_written` leaves them out. `own` says that only rows of this kernel
-    show them, `fitted` what the documents say for figures that its rows were fitted on: `left_out`
-    is the kernel without what its own rows contributed. `figures` are timed with in place of the
-    target's.
+    shapes for the comparison with `formula`, which is NumPy. `moved` names the transformations
+    (`nki.transformations`) that the compiler of the published run made, where its counters or
+    another row of the same kernel say so; `as_written` leaves them out. `own` says that only rows
+    of this kernel show them, `fitted` what the documents say for figures that its rows were fitted
+    on: `left_out` is the kernel without what its own rows contributed. `figures` are timed with in
+    place of the target's.
     """
 
     kernel: Any
@@ -58,23 +58,23 @@ class Case:
     small: Shapes
     formula: Callable[..., np.ndarray]
     options: dict[str, Any] = field(default_factory=dict)
-    moved: dict[str, Any] = field(default_factory=dict)
+    moved: tuple[str, ...] = ()
     own: bool = False
     fitted: dict[str, float] = field(default_factory=dict)
     figures: dict[str, float] = field(default_factory=dict)
 
     def program(self, rounds: int) -> Any:
         specs = [nki.TensorSpec(shape, self.dtype) for shape in self.shapes(rounds)]
-        options = self.options | self.moved
-        return nki.compile(self.kernel, *specs, target=self.target, **options).program
+        kernel = self.kernel.with_transformations(*self.moved)
+        return nki.compile(kernel, *specs, target=self.target, **self.options).program
 
     def as_written(self) -> Case:
         """The author's program, of which only the schedule is the compiler's."""
-        return replace(self, moved={})
+        return replace(self, moved=())
 
     def left_out(self) -> Case:
         """As it would be predicted, had its rows not been published."""
-        return replace(self, figures=self.fitted, moved={} if self.own else self.moved)
+        return replace(self, figures=self.fitted, moved=() if self.own else self.moved)
 
 
 def _product(m: int, k: int, n: int) -> Callable[[int], Shapes]:
@@ -101,15 +101,15 @@ def _scan_shapes(channels: int, length: int, states: int) -> Shapes:
     return wide, wide, (channels, states), narrow, narrow
 
 
-KEPT = {"lhs_kept": 3}
+KEPT = ("reuse-loads:lhs_t=3", "reuse-loads:lhs=3")
 """Of the eight loads of an lhs tile that AG001's author wrote, its compiler left three; AC001 is
 the same kernel, AG014 one with the same loops."""
 
-ON_VECTOR = {"squares_on_vector": True}
+ON_VECTOR = ("squares-on-vector",)
 """LN002 and VG001 take 9.9 and 6.3 times N cycles of VectorE a tile of N columns, where sums,
 subtractions and products make 8 and 5: the engine of `nl.square` is left open by the author."""
 
-IN_PSUM = {"product_once": True, "c_in_psum": True}
+IN_PSUM = ("reuse-work:product", "read-in-psum:spread")
 """The compiler of MB006 left VectorE 7 passes of N cycles for a state (0.9963 * 1.61 ms / 512 =
 3.13 us), where 5 instructions of 2 N are written: delta * u does not depend on the state, and an
 operand in PSUM halves one more."""
@@ -134,11 +134,11 @@ def _square(kernel: Any, trigger: float = 0.0, **options: Any) -> Case:
 
 
 def _mamba(
-    kernel: Any, channels: int, length: int, timed: Any, moved: Any = None, **options: Any
+    kernel: Any, channels: int, length: int, timed: Any, moved: tuple[str, ...] = (), **options: Any
 ) -> Case:
     shapes, small = _scan(length), _scan_shapes(P, min(length, 1024), 2)
-    tiles, done = channels // P, moved or {}
-    return Case(kernel, "trn1", FLOAT32, shapes, tiles, timed, small, scan, options, done)
+    tiles = channels // P
+    return Case(kernel, "trn1", FLOAT32, shapes, tiles, timed, small, scan, options, moved)
 
 
 def _layer_norm(target: str) -> Case:

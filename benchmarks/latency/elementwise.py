@@ -91,7 +91,7 @@ def adamw(theta, gradient, first, second):
 
 
 @nki.jit
-def layer_norm(x, gamma, beta, squares_on_vector=False):
+def layer_norm(x, gamma, beta):
     """Layer normalisation of whole rows, the variance from the mean of squares; rows gamma and beta
     [1, n] in all partitions."""
     rows = x.shape[0]
@@ -100,8 +100,9 @@ def layer_norm(x, gamma, beta, squares_on_vector=False):
     for m in range(0, rows, P):
         tile = loaded(x[nl.ds(m, P), :])
         mean = nl.mean(tile, axis=1, keepdims=True)
-        squares = combined(nl.multiply, tile, tile) if squares_on_vector else nl.square(tile)
-        spread = nl.subtract(nl.mean(squares, axis=1, keepdims=True), nl.multiply(mean, mean))
+        spread = nl.subtract(
+            nl.mean(nl.square(tile), axis=1, keepdims=True), nl.multiply(mean, mean)
+        )
         scaled = nl.multiply(nl.subtract(tile, mean), nl.rsqrt(nl.add(spread, 1e-5)))
         whole = nl.add(nl.multiply(scaled, weight), shift)
         nisa.dma_copy(dst=result[nl.ds(m, P), :], src=whole)

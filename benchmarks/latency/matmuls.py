@@ -24,21 +24,18 @@ def copied(source: Any, dtype: Any, engine: Any) -> Any:
 
 
 @nki.jit
-def loads_inside(lhs_t, rhs, engine=nisa.engine.vector, lhs_kept=1):
-    """Both tiles of every product loaded in the innermost loop; those of lhs serve `lhs_kept`
-    output tiles of a row."""
+def loads_inside(lhs_t, rhs, engine=nisa.engine.vector):
+    """Both tiles of every product loaded in the innermost loop."""
     depth, rows = lhs_t.shape
     columns = rhs.shape[1]
     result = output((rows, columns), lhs_t.dtype)
     for m in range(0, rows, P):
-        left: dict[int, Any] = {}
         for n in range(0, columns, BANK):
             total = psum((P, BANK))
             for k in range(0, depth, P):
-                if n // BANK % lhs_kept == 0:
-                    left[k] = loaded(lhs_t[nl.ds(k, P), nl.ds(m, P)])
+                stationary = loaded(lhs_t[nl.ds(k, P), nl.ds(m, P)])
                 moving = loaded(rhs[nl.ds(k, P), nl.ds(n, BANK)])
-                nisa.nc_matmul(dst=total, stationary=left[k], moving=moving)
+                nisa.nc_matmul(dst=total, stationary=stationary, moving=moving)
             store(result, m, n, copied(total, lhs_t.dtype, engine))
     return result
 
@@ -88,21 +85,18 @@ def free_blocks(lhs_t, rhs, block_rows=8, block_columns=2):
 
 
 @nki.jit
-def transposed_tiles(lhs, rhs, lhs_kept=1):
-    """lhs [M, K]: each tile is transposed by TensorE in front of each product; its load serves
-    `lhs_kept` output tiles of a row."""
+def transposed_tiles(lhs, rhs):
+    """lhs [M, K]: each tile is transposed by TensorE in front of each product."""
     rows, depth = lhs.shape
     columns = rhs.shape[1]
     result = output((rows, columns), lhs.dtype)
     for m in range(0, rows, P):
-        left: dict[int, Any] = {}
         for n in range(0, columns, BANK):
             total = psum((P, BANK))
             for k in range(0, depth, P):
-                if n // BANK % lhs_kept == 0:
-                    left[k] = loaded(lhs[nl.ds(m, P), nl.ds(k, P)])
+                tile = loaded(lhs[nl.ds(m, P), nl.ds(k, P)])
                 turned = psum((P, P), lhs.dtype)
-                nisa.nc_transpose(dst=turned, data=left[k], engine=nisa.engine.tensor)
+                nisa.nc_transpose(dst=turned, data=tile, engine=nisa.engine.tensor)
                 stationary = copied(turned, lhs.dtype, nisa.engine.vector)
                 moving = loaded(rhs[nl.ds(k, P), nl.ds(n, BANK)])
                 nisa.nc_matmul(dst=total, stationary=stationary, moving=moving)

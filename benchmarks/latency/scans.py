@@ -15,7 +15,6 @@ from latency.tiles import (
     P,
     chip,
     combined,
-    in_psum,
     loaded,
     output,
     over_partitions,
@@ -31,10 +30,9 @@ def _zeros(length: int) -> Any:
 
 
 def _step(  # type: ignore[no-untyped-def]
-    delta, u, column, b, c, ones, initial=0.0, product=None, c_in_psum=False
+    delta, u, column, b, c, ones, initial=0.0, product=None
 ):
-    """One state of a tile of channels: (its part of the result, the scan). With `c_in_psum` the row
-    c of all partitions is read where TensorE puts it."""
+    """One state of a tile of channels: (its part of the result, the scan)."""
     decay, scan = chip(delta.shape), chip(delta.shape)
     nisa.activation(dst=decay, op=nl.exp, data=delta, scale=column)
     if product is None:
@@ -43,7 +41,7 @@ def _step(  # type: ignore[no-untyped-def]
     nisa.tensor_tensor_scan(
         dst=scan, data0=decay, data1=driven, initial=initial, op0=nl.multiply, op1=nl.add
     )
-    spread = in_psum(c, ones) if c_in_psum else over_partitions(c, ones)
+    spread = over_partitions(c, ones)
     return combined(nl.multiply, scan, spread), scan
 
 
@@ -72,10 +70,9 @@ def states_outside(delta, u, a, b, c):
 
 
 @nki.jit
-def channels_outside(delta, u, a, b, c, width=0, product_once=False, c_in_psum=False):
+def channels_outside(delta, u, a, b, c, width=0):
     """Over channels, then states, with delta and u loaded once; `width` divides the scan into
-    parts that hand on their last value. With `product_once` delta * u is computed once a tile of
-    channels."""
+    parts that hand on their last value."""
     channels, length = delta.shape
     width = width or length
     result = output(delta.shape, delta.dtype)
@@ -83,7 +80,6 @@ def channels_outside(delta, u, a, b, c, width=0, product_once=False, c_in_psum=F
     for tile in range(channels // P):
         here = nl.ds(tile * P, P)
         total, d, v = _zeros(length), loaded(delta[here, :]), loaded(u[here, :])
-        product = combined(nl.multiply, d, v) if product_once else None
         for state in range(a.shape[1]):
             column = loaded(a[here, nl.ds(state, 1)])
             initial: Any = 0.0
@@ -99,8 +95,6 @@ def channels_outside(delta, u, a, b, c, width=0, product_once=False, c_in_psum=F
                     loaded(c[nl.ds(state, 1), part]),
                     ones,
                     initial,
-                    None if product is None else product[:, part],
-                    c_in_psum,
                 )
                 if width < length:
                     nisa.tensor_copy(dst=initial, src=scan[:, nl.ds(width - 1, 1)])

@@ -18,6 +18,7 @@ from nki.report import Report
 @options.arguments
 @options.target
 @options.cores
+@options.transformations
 @click.option("-o", "--output", metavar="FILE.neff", help="Where to write the container.")
 @options.presented
 @click.pass_context
@@ -29,6 +30,7 @@ def compile_command(
     arguments: tuple[str, ...],
     target: str | None,
     cores: int,
+    transformations: tuple[str, ...],
     output: str | None,
 ) -> int:
     """Compile a kernel to a container.
@@ -47,7 +49,7 @@ def compile_command(
     from nki.kernel import compile_traced
 
     check_writable(output)
-    traced = specialise(kernel, inputs, symbols, arguments, target, cores)
+    traced = specialise(kernel, inputs, symbols, arguments, target, cores, transformations)
     compiled = compile_traced(traced)
     data = program_data(compiled.program) | {"file": output, "bytes": None}
     sections = program_sections(data)

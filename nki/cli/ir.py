@@ -16,6 +16,7 @@ from nki.report import Report
 @options.arguments
 @options.target
 @options.cores
+@options.transformations
 @click.option(
     "--after",
     "stage",
@@ -35,6 +36,7 @@ def ir_command(
     arguments: tuple[str, ...],
     target: str | None,
     cores: int,
+    transformations: tuple[str, ...],
     stage: str,
 ) -> int:
     """Print a kernel after a stage of the compiler.
@@ -47,7 +49,7 @@ def ir_command(
     from nki.cli.specialise import specialise
     from nki.pipeline import stage_text
 
-    traced = specialise(kernel, inputs, symbols, arguments, target, cores)
+    traced = specialise(kernel, inputs, symbols, arguments, target, cores, transformations)
     text = stage_text(traced, stage)
     data = {"kernel": traced.name, "target": traced.target, "stage": stage, "text": text}
     options.show(context, Report(data, [text.rstrip("\n")]))

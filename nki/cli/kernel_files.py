@@ -7,13 +7,13 @@ import inspect
 import os
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 from isa.errors import NeuronError
-from nki.kernel import Kernel
+from nki.kernel import Kernel, as_kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,11 @@ def read_reference(text: str) -> Reference:
     return reference
 
 
-def load_kernel(reference: Reference, target: str | None, cores: int) -> Kernel:
-    """The kernel that a reference names, for `target` (None: its own) on `cores` cores.
+def load_kernel(
+    reference: Reference, target: str | None, cores: int, transformations: Sequence[str] = ()
+) -> Kernel:
+    """The kernel that a reference names, for `target` (None: its own) on `cores` cores, compiled
+    with `transformations`.
 
     A plain function is taken as a kernel. Without a name, the file's only kernel is meant. Raises
     unknown-kernel, with the names of the file's kernels, and whatever the file itself raises.
@@ -57,9 +60,8 @@ def load_kernel(reference: Reference, target: str | None, cores: int) -> Kernel:
     if name is None:
         name = _only_kernel(module, reference.file)
     found = _find(module, name, reference.file)
-    if isinstance(found, Kernel):
-        return Kernel(found.function, cores, target or found.target)
-    return Kernel(found, cores, target)
+    kernel = as_kernel(found)[cores].on(target)
+    return kernel.with_transformations(*transformations) if transformations else kernel
 
 
 def load_function(text: str, kernel_file: str) -> Callable[..., Any]:

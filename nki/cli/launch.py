@@ -84,6 +84,7 @@ def prepare(
     seed: int,
     target: str | None,
     cores: int,
+    transformations: Sequence[str] = (),
 ) -> Launch:
     """Read a kernel or container and make its inputs. Those that a container declares with sizes
     that are numbers need not be given. Raises the errors of the command line."""
@@ -93,14 +94,14 @@ def prepare(
     examples: dict[str, str] = {}
     if reference.is_container:
         compiled = load(reference.file)
-        _refuse_choices(compiled, reference.file, values, target, cores)
+        _refuse_choices(compiled, reference.file, values, target, cores, transformations)
         name = compiled.program.name
         parameters = dict.fromkeys(compiled.program.parameter_names, True)
         specs = with_sizes(specs, declared_inputs(compiled.program))
         examples = example_inputs(compiled.program)
     else:
         resolve_target(target)
-        kernel = load_kernel(reference, target, cores)
+        kernel = load_kernel(reference, target, cores, transformations)
         name = kernel.function.__name__
         parameters = required_parameters(kernel)
     match_parameters(specs, values, parameters, name, examples)
@@ -119,9 +120,15 @@ def required_parameters(kernel: Kernel) -> dict[str, bool]:
 
 
 def _refuse_choices(
-    compiled: CompiledKernel, file: str, values: dict[str, Any], target: str | None, cores: int
+    compiled: CompiledKernel,
+    file: str,
+    values: dict[str, Any],
+    target: str | None,
+    cores: int,
+    transformations: Sequence[str],
 ) -> None:
-    """A container is for one target, number of cores and set of compile-time arguments."""
+    """A container is for one target, number of cores and set of compile-time arguments, and what it
+    was compiled with is done."""
     from isa.target import resolve
 
     program = compiled.program
@@ -133,6 +140,12 @@ def _refuse_choices(
         )
     if target is not None and resolve(target).name != program.target:
         raise NeuronError("unknown-target", f"{file} is for {program.target}, not for {target}")
+    if transformations:
+        raise NeuronError(
+            "value-not-allowed",
+            f"--transform {transformations[0]}: {file} is compiled",
+            hint="Give --transform to nki compile.",
+        )
     if cores not in (1, len(program.cores)):
         raise NeuronError("value-not-allowed", f"{file} is for {len(program.cores)} core, --lnc 2")
 

@@ -121,6 +121,14 @@ arguments = click.option(
     metavar="NAME=VALUE",
     help="A compile-time argument: a number, true, false, none, or text.",
 )
+transformations = click.option(
+    "--transform",
+    "transformations",
+    multiple=True,
+    metavar="NAME[:TENSOR][=NUMBER]",
+    help="Let the compiler do what others do: reuse-loads, reuse-work, hoist, read-in-psum, "
+    "squares-on-vector, balance-copies. Without, the kernel is compiled as it is written.",
+)
 seed = click.option(
     "--seed",
     type=click.IntRange(min=0),

@@ -70,6 +70,7 @@ def _check_suffix(plot: str | None) -> None:
 @options.arguments
 @options.target
 @options.cores
+@options.transformations
 @options.expect
 @options.tolerance
 @options.seed
@@ -91,7 +92,7 @@ def _check_suffix(plot: str | None) -> None:
 @click.option(
     "--compare",
     metavar="KERNEL",
-    help="Say what changed from another kernel, FILE:KERNEL, FILE:KERNEL@TARGET, or @TARGET.",
+    help="Say what changed from another kernel, FILE:KERNEL, FILE:KERNEL@TARGET, @TARGET, or @.",
 )
 @click.option(
     "--compare-arg",
@@ -99,6 +100,13 @@ def _check_suffix(plot: str | None) -> None:
     metavar="NAME=VALUE",
     multiple=True,
     help="A compile-time argument of the other kernel, instead of --arg.",
+)
+@click.option(
+    "--compare-transform",
+    "compare_transformations",
+    metavar="NAME",
+    multiple=True,
+    help="A --transform of the other kernel. `--compare @` is the same kernel as it is written.",
 )
 @click.option(
     "--against",
@@ -122,6 +130,7 @@ def profile_command(
     arguments: tuple[str, ...],
     target: str | None,
     cores: int,
+    transformations: tuple[str, ...],
     expect: str | None,
     tolerance: float | None,
     seed: int,
@@ -130,6 +139,7 @@ def profile_command(
     html: str | None,
     compare: str | None,
     compare_arguments: tuple[str, ...],
+    compare_transformations: tuple[str, ...],
     against: str | None,
     lines: int,
 ) -> int:
@@ -160,14 +170,14 @@ def profile_command(
     for path, _ in written:
         check_writable(path)
     _check_suffix(plot)
-    launch = prepare(kernel, inputs, arguments, seed, target, cores)
+    launch = prepare(kernel, inputs, arguments, seed, target, cores, transformations)
     function = load_expected(launch, expect)
     before = copies(launch.tensors)
     other = comparison = None
     if compare is not None:
         name, _, other_target = compare.partition("@")
         chosen = compare_arguments or (arguments if not name else ())
-        shared = seed, other_target or target, cores
+        shared = seed, other_target or target, cores, compare_transformations
         beside = prepare(name or kernel, inputs, chosen, *shared)
         other = profiled(beside, spans=False).found
     timed = profiled(launch, spans=bool(perfetto or plot or against))

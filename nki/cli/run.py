@@ -25,6 +25,7 @@ _FIRST = 4
 @options.arguments
 @options.target
 @options.cores
+@options.transformations
 @click.option(
     "--mode",
     default="device",
@@ -51,6 +52,7 @@ def run_command(
     arguments: tuple[str, ...],
     target: str | None,
     cores: int,
+    transformations: tuple[str, ...],
     mode: str,
     expect: str | None,
     tolerance: float | None,
@@ -76,7 +78,7 @@ def run_command(
         from isa.errors import NeuronError
 
         raise NeuronError("unknown-mode", f"mode {mode!r} is none of {', '.join(MODES)}")
-    launch = prepare(kernel, inputs, arguments, seed, target, cores)
+    launch = prepare(kernel, inputs, arguments, seed, target, cores, transformations)
     function = load_expected(launch, expect)
     before = copies(launch.tensors)
     if launch.compiled is not None:

@@ -30,6 +30,7 @@ def specialise(
     arguments: Sequence[str],
     target: str | None,
     cores: int,
+    transformations: Sequence[str] = (),
 ) -> TracedKernel:
     """Trace FILE:KERNEL for tensor specs. Raises the errors of the command line and of tracing."""
     reference = read_reference(reference_text)
@@ -43,7 +44,7 @@ def specialise(
     specs, values = read_inputs(inputs, known), read_arguments(arguments)
     _refuse_unused(known, specs.values())
     resolve_target(target)
-    kernel = load_kernel(reference, target, cores)
+    kernel = load_kernel(reference, target, cores, transformations)
     match_parameters(specs, values, required_parameters(kernel), kernel.function.__name__)
     tensors = make_tensor_specs(specs)
     call = inspect.signature(kernel.function).bind(**tensors, **values)

@@ -30,7 +30,8 @@ def content(kernel: Kernel, arguments: dict[str, Any], *more: Any) -> Hashable |
     found = fingerprint(kernel.function, arguments)
     if found is None:
         return None
-    return found, settings.target(kernel.target).name, kernel.cores, kernel.schedule, more
+    launch = kernel.cores, kernel.schedule, kernel.transformations
+    return found, settings.target(kernel.target).name, launch, more
 
 
 def read(key: Hashable | None) -> dict[str, Any] | None:

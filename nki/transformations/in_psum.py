@@ -1,0 +1,107 @@
+"""Results of the tensor engine that are read where it puts them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isa.alu import ACTIVATIONS
+from isa.enums import Memory
+from isa.operations.scalar import Activation
+from isa.operations.vector import TensorCopy
+from isa.rules import check_call
+from isa.spec import defaults
+from isa.target import TARGETS
+from nki.advice.changed import Renamed, begins, is_whole, mentions, rewritten
+from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, operations
+from nki.ir.rewrite import Numbering
+from nki.transformations.moved_work import MovableWork, is_named
+
+
+@dataclass(frozen=True)
+class ReadInPsum:
+    """A copy from PSUM to SBUF is left out where all that read it may read PSUM instead.
+
+    Only copies to tiles `of` the given name, if one is named. The vector engine reads an operand in
+    PSUM beside one in SBUF at twice the rate on trn1 (SDK 2.26, cost of nki.isa.tensor_tensor);
+    published counters of a scan show one such operand (MB006). The bank is busy for longer.
+
+    Before:
+
+        activation dst=%spread op=copy data=%bank
+        tensor_tensor dst=%y data1=%scan data2=%spread op=multiply
+
+    After:
+
+        tensor_tensor dst=%y data1=%scan data2=%bank op=multiply
+    """
+
+    of: str = ""
+    name = "read-in-psum"
+
+    def run(self, kernel: Kernel) -> Kernel:
+        work = MovableWork(kernel)
+
+        def rewrite(nodes: list[Node], numbering: Numbering) -> list[Node] | None:
+            result = nodes
+            for node in nodes:
+                dst = work.filled(node) if isinstance(node, Op) else None
+                if isinstance(node, Op) and dst is not None and is_named(dst.storage, self.of):
+                    result = _without(result, node, dst, kernel) or result
+            return None if result is nodes else result
+
+        return rewritten(kernel, rewrite) or kernel
+
+
+def _copied(op: Op) -> Access | None:
+    """What an operation copies as it is."""
+    if op.row is TensorCopy:
+        source = op.values[op.row.field_names.index("src")]
+    elif op.row is Activation:
+        fields = dict(zip(op.row.field_names, op.values))
+        plain = {"dst": fields["dst"], "op": ACTIVATIONS["copy"], "data": fields["data"]}
+        if op.values != tuple((plain | defaults(Activation)).values()):
+            return None
+        source = fields["data"]
+    else:
+        return None
+    return source if isinstance(source, Access) else None
+
+
+def _without(nodes: list[Node], copy: Op, dst: Access, kernel: Kernel) -> list[Node] | None:
+    """A list without a copy; None where somebody needs it."""
+    source, tile = _copied(copy), dst.storage
+    if source is None or source.storage.memory is not Memory.psum or not is_whole(source):
+        return None
+    bank = source.storage
+    alike = bank.shape == tile.shape and bank.dtype == tile.dtype
+    begun = {begins(node) for node in nodes}
+    if not alike or tile not in begun or bank not in begun or bank.divided:
+        return None
+    place = nodes.index(copy)
+    behind = nodes[place + 1 :]
+    if any(_writes(op, bank) for op in operations(behind)):
+        return None
+    readers = [op for op in operations(behind) if mentions(op, tile)]
+    renamed = Renamed({tile: bank})
+    for reader in readers:
+        (changed,) = renamed.node(reader)
+        assert isinstance(changed, Op)
+        if not _may(changed, kernel):
+            return None
+    return [n for n in nodes[:place] if begins(n) is not tile] + renamed.nodes(behind)
+
+
+def _writes(op: Op, tensor: Tensor) -> bool:
+    values = (op.values[position] for position in op.row.writes)
+    return any(isinstance(value, Access) and value.storage is tensor for value in values)
+
+
+def _may(op: Op, kernel: Kernel) -> bool:
+    """Whether the target has an operation with these operands, which is no transfer."""
+    target = TARGETS[kernel.target]
+    if check_call(op.row, op.values, target) is not None:
+        return False
+    return not any(one.row.asynchronous for one in op.row.expand(op.values, target))
+
+
+__all__ = ["ReadInPsum"]
