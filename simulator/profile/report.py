@@ -19,6 +19,7 @@ from isa.program import Program
 from isa.sections import Section, html, plain_text
 from isa.target import Target, resolve
 from simulator.profile import official, table, verdict
+from simulator.profile.representatives import representatives, signals
 from simulator.profile.verdict import (
     NAMES,
     Advice,
@@ -413,14 +414,10 @@ def _producer(program: Program, core: int, semaphore: int) -> str:
     """What gives units of a semaphore: an engine, or a queue of one."""
     streams, queues = program.cores[core].streams, program.cores[core].queues
     for engine, stream in streams.items():
-        seen = set()
-        for instruction in stream:
-            row, updates = instruction.row, instruction.updates
-            if updates in seen:
-                continue
-            seen.add(updates)
+        for instruction, updates in signals(stream):
             if not any(number == semaphore for number, _ in updates):
                 continue
+            row = instruction.row
             if row.asynchronous:
                 return f"queue {queues[instruction.values[row.field_names.index('queue')]].name}"
             return NAMES[engine]
@@ -456,11 +453,14 @@ def _matmul_dtype(program: Program, timeline: Timeline) -> str:
     work: dict[str, float] = {}
     for core, times in zip(program.cores, timeline.cores):
         time = times.engines.get(Engine.tensor)
-        stream = core.streams.get(Engine.tensor, [])
-        for index, instruction in enumerate(stream if time is not None else []):
-            if instruction.row in PRODUCTS and time is not None:
+        if time is None:
+            continue
+        instructions, order = representatives(core.streams[Engine.tensor])
+        executed = np.bincount(order, time.executed, minlength=len(instructions)).tolist()
+        for instruction, times in zip(instructions, executed):
+            if instruction.row in PRODUCTS:
                 moving = instruction.values[instruction.row.field_names.index("moving")]
-                flops = instruction_flops(instruction) * time.executed[index]
+                flops = instruction_flops(instruction) * times
                 work[moving.dtype] = work.get(moving.dtype, 0.0) + flops
     return max(work, key=work.__getitem__, default="")
 
@@ -496,8 +496,9 @@ def _lines(program: Program, timeline: Timeline, target: Target) -> list[LinePro
 
     for number, measured in enumerate(timeline.cores):
         for engine, time in measured.engines.items():
-            stream = program.cores[number].streams[engine]
-            locations, which = numbered([instruction.location for instruction in stream])
+            instructions, order = representatives(program.cores[number].streams[engine])
+            locations, alike = numbered([instruction.location for instruction in instructions])
+            which = np.array(alike, np.int64)[order]
             ns, dma, times = (
                 np.bincount(which, column, minlength=len(locations)).tolist()
                 for column in (time.by_instruction, time.dma_work, time.executed)
@@ -546,9 +547,11 @@ def _assumed(program: Program, timeline: Timeline, target: Target) -> Iterable[t
     found: dict[str, Case] = {}
     for core, measured in zip(program.cores, timeline.cores):
         for engine, time in measured.engines.items():
-            for index, instruction in enumerate(core.streams[engine]):
+            instructions, order = representatives(core.streams[engine])
+            executed = np.bincount(order, time.executed, minlength=len(instructions)).tolist()
+            for instruction, times in zip(instructions, executed):
                 row = instruction.row
-                if row.control or not time.executed[index] or row.cost is None:
+                if row.control or not times or row.cost is None:
                     continue
                 if not row.cost.assumes:
                     continue

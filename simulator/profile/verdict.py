@@ -6,14 +6,17 @@ like those of all lines, add up to 100 %.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from isa.columns import Integers, by_first_use
 from isa.enums import Engine
-from isa.machine.control import StorageBegin
 from isa.program import Program, SourceLocation
-from simulator.timing.critical import DMA_CAUSES, Cause, PathStep
+from simulator.profile.representatives import Representatives, needing, representatives
+from simulator.timing.critical import CAUSES, DMA_CAUSES, Cause, PathStep
 from simulator.timing.timeline import Timeline
 
 NAMES = {
@@ -145,7 +148,7 @@ def place_of(program: Program, step: PathStep) -> SourceLocation:
 
 def place_at(program: Program, location: Any) -> SourceLocation:
     """The line that a location of an instruction is; `NOWHERE` where no line is known."""
-    if not isinstance(location, int) or location >= len(program.locations):
+    if not isinstance(location, int) or not 0 <= location < len(program.locations):
         return NOWHERE
     return program.locations[location]
 
@@ -167,9 +170,14 @@ def line_texts(program: Program) -> dict[SourceLocation, str]:
 
 def path_causes(timeline: Timeline) -> list[PathCause]:
     """The critical path by cause and engine, largest first."""
+    if timeline.critical is None:
+        return []
+    columns = timeline.critical.columns
+    streams, _, _ = columns.places(columns.step)
     sums: dict[tuple[Cause, str], float] = {}
-    for (step, cause), ns in _spent(timeline):
-        key = cause, "DMA" if cause in DMA_CAUSES else NAMES[step.engine]
+    for (stream, number), ns in _sums((streams, columns.cause), columns.ns):
+        cause, (_, engine) = CAUSES[number], columns.streams[stream]
+        key = cause, "DMA" if cause in DMA_CAUSES else NAMES[engine]
         sums[key] = sums.get(key, 0.0) + ns
     found = [PathCause(c.value, e, ns, _percent(ns, timeline)) for (c, e), ns in sums.items()]
     return sorted(found, key=lambda one: (-one.ns, one.name))
@@ -177,11 +185,16 @@ def path_causes(timeline: Timeline) -> list[PathCause]:
 
 def path_lines(program: Program, timeline: Timeline) -> list[PathLine]:
     """The critical path by core and line, or call of a line that has several, largest first."""
-    texts = line_texts(program)
+    if timeline.critical is None:
+        return []
+    columns, texts = timeline.critical.columns, line_texts(program)
+    streams, numbers, _ = columns.places(columns.step)
+    locations = _Streams(program, columns.streams).locations(streams, numbers)
     sums: dict[tuple[int, str, int, str], dict[str, float]] = {}
-    for (step, cause), ns in _spent(timeline):
-        place = place_of(program, step)
-        entry = sums.setdefault((step.core, place.file, place.line, texts.get(place, "")), {})
+    for (stream, at, number), ns in _sums((streams, locations, columns.cause), columns.ns):
+        place, cause = place_at(program, at), CAUSES[number]
+        key = columns.streams[stream][0], place.file, place.line, texts.get(place, "")
+        entry = sums.setdefault(key, {})
         entry[cause.value] = entry.get(cause.value, 0.0) + ns
     found = []
     for (core, file, line, text), causes in sums.items():
@@ -193,34 +206,84 @@ def path_lines(program: Program, timeline: Timeline) -> list[PathLine]:
 
 def waits(program: Program, timeline: Timeline) -> list[Wait]:
     """The waits that ended stalls of the critical path, longest first, line by line."""
+    if timeline.critical is None:
+        return []
+    columns = timeline.critical.columns
+    known = _Streams(program, columns.streams)
+    streams, numbers, _ = columns.places(columns.waiting)
+    numbers = known.needing(streams, numbers)
+    others, ended, moves = columns.places(columns.ending)
+    keys = (
+        streams, known.locations(streams, numbers), known.triggers(streams, numbers),
+        others, known.locations(others, ended), moves,
+    )  # fmt: skip
+    held = list(_sums(keys, columns.held))
+    counts = [count for _, count in _sums(keys, np.ones(columns.held.size))]
     sums: dict[tuple[int, str, str, int, str, str, int], list[float]] = {}
-    if timeline.critical is not None:
-        for (step, other), stall in timeline.critical.stalls.items():
-            step = _needing(program, step)
-            here, there = place_of(program, step), place_of(program, other)
-            awaited = "DMA" if other.transfer else NAMES[other.engine]
-            row = program.cores[step.core].streams[step.engine][step.number].row
-            engine = NAMES[step.engine]
-            waiting = f"{TRIGGER} by {engine}" if row.asynchronous else engine
-            ended = awaited, there.file, there.line
-            entry = sums.setdefault((step.core, waiting, here.file, here.line, *ended), [0.0, 0])
-            entry[0] += stall.ns
-            entry[1] += stall.count
+    for ((stream, here, triggers, other, there, moved), ns), count in zip(held, counts):
+        (core, engine), (_, ending) = columns.streams[stream], columns.streams[other]
+        own, awaited = place_at(program, here), place_at(program, there)
+        waiting = f"{TRIGGER} by {NAMES[engine]}" if triggers else NAMES[engine]
+        of = "DMA" if moved else NAMES[ending]
+        key = core, waiting, own.file, own.line, of, awaited.file, awaited.line
+        entry = sums.setdefault(key, [0.0, 0])
+        entry[0] += ns
+        entry[1] += count
     found = [Wait(*key, ns, int(n), _percent(ns, timeline)) for key, (ns, n) in sums.items()]
     return sorted(found, key=lambda one: (-one.ns, one.core, one.file, one.line))
 
 
-def _needing(program: Program, step: PathStep) -> PathStep:
-    """The instruction that a wait is for: the next one, where an allocation begins."""
-    stream = program.cores[step.core].streams[step.engine]
-    number = step.number
-    while stream[number].row is StorageBegin and number + 1 < len(stream):
-        number += 1
-    return step._replace(number=number)
+class _Streams:
+    """What instructions of the streams of a path are, for columns of (stream, number)."""
+
+    def __init__(self, program: Program, streams: list[tuple[int, Engine]]) -> None:
+        self.found = [
+            representatives(program.cores[core].streams[engine]) for core, engine in streams
+        ]
+
+    def locations(self, streams: Integers, numbers: Integers) -> Integers:
+        """Indices of locations; -1 where none is known."""
+
+        def of(found: Representatives) -> Integers:
+            rows = [one.location for one in found.instructions]
+            return np.array([at if isinstance(at, int) else -1 for at in rows], np.int64)
+
+        return self._taken(lambda found: of(found)[found.order], streams, numbers)
+
+    def triggers(self, streams: Integers, numbers: Integers) -> Integers:
+        """Whether they start transfers."""
+
+        def of(found: Representatives) -> Integers:
+            return np.array([int(one.row.asynchronous) for one in found.instructions], np.int64)
+
+        return self._taken(lambda found: of(found)[found.order], streams, numbers)
+
+    def needing(self, streams: Integers, numbers: Integers) -> Integers:
+        """The instructions that waits are for."""
+        return self._taken(needing, streams, numbers)
+
+    def _taken(
+        self, of: Callable[[Representatives], Integers], streams: Integers, numbers: Integers
+    ) -> Integers:
+        result = np.zeros(numbers.size, np.int64)
+        for stream in np.unique(streams).tolist():
+            mine = streams == stream
+            result[mine] = of(self.found[stream])[numbers[mine]]
+        return result
 
 
-def _spent(timeline: Timeline) -> Iterable[tuple[tuple[PathStep, Cause], float]]:
-    return () if timeline.critical is None else timeline.critical.spent.items()
+def _sums(
+    keys: tuple[np.ndarray, ...], values: np.ndarray
+) -> Iterator[tuple[tuple[int, ...], float]]:
+    """The sums of values with equal keys, in the order in which keys come first."""
+    one = np.zeros(values.size, np.int64)
+    for key in keys:  # smallest numbers for pairs, so that they never overflow
+        column = key.astype(np.int64) + 1
+        one = by_first_use(one * (int(column.max(initial=0)) + 1) + column).which
+    groups = by_first_use(one)
+    sums = np.bincount(groups.which, values, minlength=groups.values.size).tolist()
+    rows = zip(*(key[groups.first].tolist() for key in keys))
+    yield from zip(rows, sums)
 
 
 def _percent(ns: float, timeline: Timeline) -> float:

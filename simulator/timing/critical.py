@@ -13,10 +13,9 @@ counts as balance. Passes that compare orders time without the path.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,21 +71,58 @@ Spent = dict[tuple[PathStep, Cause], float]
 Stalls = dict[tuple[PathStep, PathStep], Stall]
 
 
-class CriticalPath:
-    """Where the time of a run goes. In columns until somebody looks."""
+class PathColumns(NamedTuple):
+    """The critical path in columns: what `ns` of each (step, cause) are, in the order of the walk,
+    and each stall, `held` for so long. A step is twice the number of its instruction, one more for
+    the transfers that it triggers; the instructions of a stream begin at its `first`."""
 
-    def __init__(self, spent: Callable[[], Spent], stalls: Callable[[], Stalls]) -> None:
-        self._spent, self._stalls = spent, stalls
+    streams: list[tuple[int, Engine]]
+    first: np.ndarray
+    step: np.ndarray
+    cause: np.ndarray
+    ns: np.ndarray
+    waiting: np.ndarray
+    ending: np.ndarray
+    held: np.ndarray
+
+    def places(self, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The streams of steps, their numbers there, and whether they are transfers."""
+        instructions = steps // 2
+        streams = np.searchsorted(self.first, instructions, "right") - 1
+        return streams, instructions - self.first[streams], steps % 2 == 1
+
+
+class CriticalPath:
+    """Where the time of a run goes: in columns, and as tables made when somebody looks."""
+
+    def __init__(self, columns: PathColumns) -> None:
+        self.columns = columns
 
     @cached_property
     def spent(self) -> Spent:
         """Time by step and cause, which adds up to the run."""
-        return self._spent()
+        named = [CAUSES[cause] for cause in self.columns.cause.tolist()]
+        return dict(zip(zip(self._steps(self.columns.step), named), self.columns.ns.tolist()))
 
     @cached_property
     def stalls(self) -> Stalls:
         """The waits that ended stalls: by (step that waited, step it waited for)."""
-        return self._stalls()
+        waiting, ending, held = self.columns[-3:]
+        pairs = by_first_use(waiting * (2 * int(self.columns.first[-1])) + ending)
+        size = pairs.values.size
+        sums = np.bincount(pairs.which, held, minlength=size).tolist()
+        counts = np.bincount(pairs.which, minlength=size).tolist()
+        keys = zip(*(self._steps(numbers[pairs.first]) for numbers in (waiting, ending)))
+        return dict(zip(keys, map(Stall, sums, counts)))
+
+    def _steps(self, numbers: np.ndarray) -> list[PathStep]:
+        streams = self.columns.streams
+        columns = (column.tolist() for column in self.columns.places(numbers))
+        return [
+            PathStep(core, engine, number, moves)
+            for at, number, moves in zip(*columns)
+            for core, engine in (streams[at],)
+        ]
 
 
 @dataclass(slots=True)
@@ -104,8 +140,10 @@ class Path:
 EVEN = 1 - 1e-9
 """The part of the work of a full set of DMA engines from which nothing but rounding is missing."""
 
-_CAUSES = list(Cause)
-_NUMBER = {cause: number for number, cause in enumerate(_CAUSES)}
+CAUSES = list(Cause)
+"""Causes by their numbers in columns."""
+
+_NUMBER = {cause: number for number, cause in enumerate(CAUSES)}
 _WORK = {
     e.LOAD_TILE: Cause.TILE_LOAD,
     e.DMA: Cause.TRIGGER,
@@ -122,7 +160,7 @@ LONG = 100_000
 def walk(path: Path, plan: Plan, dma_engines: int) -> CriticalPath:
     """The critical path of a recorded run, from its end to its start."""
     count = plan.first[-1]
-    causes = len(_CAUSES)
+    causes = len(CAUSES)
     nodes = len(path.columns[0])
     columns = [
         *path.columns,
@@ -145,8 +183,16 @@ def walk(path: Path, plan: Plan, dma_engines: int) -> CriticalPath:
     charged = np.flatnonzero(order)
     charged = charged[np.argsort(order[charged])]
     return CriticalPath(
-        partial(_spent, plan, charged // causes, charged % causes, spent[charged]),
-        partial(_stalls, plan, waiting[:stalls], ending[:stalls], held[:stalls]),
+        PathColumns(
+            list(plan.streams),
+            np.array(plan.first, INTEGER),
+            charged // causes,
+            charged % causes,
+            spent[charged],
+            waiting[:stalls],
+            ending[:stalls],
+            held[:stalls],
+        )
     )
 
 
@@ -155,34 +201,6 @@ _NAMED = (
     Cause.BANDWIDTH, Cause.DESCRIPTORS, Cause.DMA_BALANCE, Cause.DMA_LATENCY,
 )  # fmt: skip
 """Causes as the walk has them for arguments."""
-
-
-def _spent(plan: Plan, numbers: np.ndarray, causes: np.ndarray, ns: np.ndarray) -> Spent:
-    named = [_CAUSES[cause] for cause in causes.tolist()]
-    return dict(zip(zip(_steps(plan, numbers), named), ns.tolist()))
-
-
-def _stalls(plan: Plan, waiting: np.ndarray, ending: np.ndarray, held: np.ndarray) -> Stalls:
-    """Stalls of the same two steps, added up."""
-    pairs = by_first_use(waiting * (2 * plan.first[-1]) + ending)
-    size = pairs.values.size
-    sums = np.bincount(pairs.which, held, minlength=size).tolist()
-    counts = np.bincount(pairs.which, minlength=size).tolist()
-    keys = zip(*(_steps(plan, numbers[pairs.first]) for numbers in (waiting, ending)))
-    return dict(zip(keys, map(Stall, sums, counts)))
-
-
-def _steps(plan: Plan, numbers: np.ndarray) -> list[PathStep]:
-    """Steps by their numbers: twice that of an instruction, one more for its transfers."""
-    instructions = numbers // 2
-    streams = np.searchsorted(plan.first, instructions, "right") - 1
-    places = [plan.streams[stream] for stream in streams.tolist()]
-    own = instructions - np.array(plan.first, INTEGER)[streams]
-    transfers = (numbers % 2 == 1).tolist()
-    return [
-        PathStep(core, engine, number, transfer)
-        for (core, engine), number, transfer in zip(places, own.tolist(), transfers)
-    ]
 
 
 def _templates(plan: Plan, dma_engines: int) -> list[np.ndarray]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import gzip
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,8 @@ import numpy as np
 from isa.access import AccessPattern
 from isa.cost import elements
 from isa.dtypes import DTYPES
-from isa.enums import Memory
-from isa.files.stream import Pairs, StreamColumns, in_columns
+from isa.enums import Engine, Memory
+from isa.files.stream import Pairs, StreamColumns, in_columns, moving
 from isa.machine.control import StorageBegin
 from isa.program import Program, StorageRecord
 from isa.spec import Instruction
@@ -65,15 +65,19 @@ def drawn(program: Program, timeline: Timeline) -> tuple[dict[str, Any], str]:
     names: dict[str, int] = {}
     for number, core in enumerate(timeline.cores):
         numbered = {}
-        for engine, stream in program.cores[number].streams.items():
+        own = {
+            engine: in_columns(stream, encoded=False)
+            for engine, stream in program.cores[number].streams.items()
+        }
+        for engine, columns in own.items():
             numbered[engine] = len(streams)
-            streams.append(_stream(program, stream, packed))
+            streams.append(_stream(program, columns, packed))
         for lane in sorted(core.lanes, key=track_order):
             if lane.spans:
                 track = _track(lane, tick, packed)
                 shared = {"core": number, "stream": numbered[lane.engine]}
                 tracks.append({**track, **shared})
-        begun = sorted(_begun(program, number, core), key=lambda found: found[0])
+        begun = sorted(_begun(own, core), key=lambda found: found[0])
         memories += _memories(program, number, begun, timeline.total_ns, packed, names)
     tables = {
         "tick": tick,
@@ -111,8 +115,7 @@ def _spans(lane: Lane) -> tuple[Any, Any, Any]:
     )
 
 
-def _stream(program: Program, stream: Sequence[Instruction], packed: Packed) -> dict[str, Any]:
-    columns = in_columns(stream, encoded=False)
+def _stream(program: Program, columns: StreamColumns, packed: Packed) -> dict[str, Any]:
     semaphore = np.zeros(len(columns.order), np.int64)
     for places, numbers in zip(columns.places(), columns.numbers):
         semaphore[places] = numbers[:, 0]
@@ -211,30 +214,35 @@ Box = tuple[Memory, int, int, int, int]
 """Memory, first partition, partitions, first byte of a partition, bytes."""
 
 
-def _begun(program: Program, number: int, core: CoreTimeline) -> Iterator[tuple[float, Box]]:
+def _begun(
+    streams: Mapping[Engine, StreamColumns], core: CoreTimeline
+) -> Iterator[tuple[float, Box]]:
     """When allocations begin: with the next instruction of their stream."""
-    for engine, stream in program.cores[number].streams.items():
-        first = np.full(len(stream) + 1, np.inf)
+    for engine, columns in streams.items():
+        first = np.full(columns.order.size + 1, np.inf)
         for lane in core.lanes:
             if lane.engine is engine and lane.queue < 0 and lane.spans:
                 start, _, index = _spans(lane)
                 kept = index >= 0
                 np.minimum.at(first, index[kept], start[kept])
         first = np.minimum.accumulate(first[::-1])[::-1]
-        for place, instruction in enumerate(stream):
-            if instruction.row is StorageBegin and first[place] < np.inf:
-                pattern = instruction.values[0]
+        for place, pattern, offset in _allocations(columns):
+            if first[place] < np.inf:
                 size = elements(pattern) * DTYPES[pattern.dtype].size
-                yield (
-                    float(first[place]),
-                    (
-                        pattern.memory,
-                        pattern.start_partition,
-                        pattern.partitions,
-                        int(pattern.offset),
-                        size,
-                    ),
-                )
+                shape = pattern.start_partition, pattern.partitions
+                yield float(first[place]), (pattern.memory, *shape, offset, size)
+
+
+def _allocations(columns: StreamColumns) -> list[tuple[int, AccessPattern, int]]:
+    """Where in a stream allocations begin, which, and from which byte on."""
+    found = []
+    for template, places, numbers in zip(columns.templates, columns.places(), columns.numbers):
+        if template.row is StorageBegin:
+            pattern = template.values[0]
+            moves = moving(template) == [0]
+            offsets = numbers[:, 1].tolist() if moves else [int(pattern.offset)] * places.size
+            found += [(place, pattern, offset) for place, offset in zip(places.tolist(), offsets)]
+    return sorted(found, key=lambda one: one[0])
 
 
 def _names(storages: Sequence[StorageRecord], rows: Sequence[tuple[float, Box]]) -> list[str]:

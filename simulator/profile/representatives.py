@@ -1,0 +1,55 @@
+"""Instructions that stand for many of a stream, for what asks about each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from isa.columns import Integers
+from isa.machine.control import StorageBegin
+from isa.spec import Instruction
+from isa.files.stream import Pairs, Stream
+
+
+class Representatives(NamedTuple):
+    """Instructions that stand for those of a stream: `order` has which one for each. They are as
+    the others but for semaphores and the offsets of operands."""
+
+    instructions: list[Instruction]
+    order: Integers
+
+
+def representatives(stream: Sequence[Instruction]) -> Representatives:
+    """Those of a stream; in one that is not in columns each stands for itself."""
+    columns = stream.columns if isinstance(stream, Stream) else None
+    if columns is None:
+        return Representatives(list(stream), np.arange(len(stream)))
+    return Representatives(columns.templates, columns.order)
+
+
+def signals(stream: Sequence[Instruction]) -> Iterator[tuple[Instruction, Pairs]]:
+    """Instructions that update semaphores, and which; those that are alike once."""
+    columns = stream.columns if isinstance(stream, Stream) else None
+    if columns is None:
+        yield from ((one, one.updates) for one in stream if one.updates)
+        return
+    for template, numbers in zip(columns.templates, columns.numbers):
+        for pair in np.unique(numbers[:, 0]).tolist():
+            _, updates = columns.semaphores[pair]
+            if updates:
+                yield template, updates
+
+
+def needing(found: Representatives) -> Integers:
+    """For each instruction of a stream the one that a wait of it is for: the next one, where an
+    allocation begins."""
+    begins = np.array([one.row is StorageBegin for one in found.instructions], bool)
+    last = found.order.size - 1
+    places = np.arange(last + 1)
+    places = np.where(begins[found.order], last, places) if last >= 0 else places
+    return np.minimum.accumulate(places[::-1])[::-1]
+
+
+__all__ = ["Representatives", "needing", "representatives", "signals"]
