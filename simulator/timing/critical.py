@@ -162,12 +162,15 @@ def walk(path: Path, plan: Plan, dma_engines: int) -> CriticalPath:
     count = plan.first[-1]
     causes = len(CAUSES)
     nodes = len(path.columns[0])
+    most = min(nodes, 2 * count)
     columns = [
         *path.columns,
         plan.of,
         *_templates(plan, dma_engines),
-        np.zeros(2 * count * causes, NUMBER),
-        np.zeros(2 * count * causes, INTEGER),
+        np.zeros(2 * count, INTEGER),
+        np.zeros(most, INTEGER),
+        np.zeros(most * causes, NUMBER),
+        np.zeros(most * causes, INTEGER),
         np.zeros(nodes, INTEGER),
         np.zeros(nodes, INTEGER),
         np.zeros(nodes, NUMBER),
@@ -175,18 +178,18 @@ def walk(path: Path, plan: Plan, dma_engines: int) -> CriticalPath:
     numbers = [path.last, path.until, causes, *(_NUMBER[cause] for cause in _NAMED)]
     compiled = _walk.worthwhile(nodes)
     if compiled:
-        stalls = _walk.compiled(*map(np.asarray, columns), *numbers)
+        steps, stalls = _walk.compiled(*map(np.asarray, columns), *numbers)
     else:
         columns = [c.tolist() if isinstance(c, np.ndarray) else c for c in columns]
-        stalls = _walk.function(*columns, *numbers)
-    spent, order, waiting, ending, held = (np.asarray(column) for column in columns[-5:])
-    charged = np.flatnonzero(order)
+        steps, stalls = _walk.function(*columns, *numbers)
+    step, spent, order, waiting, ending, held = (np.asarray(column) for column in columns[-6:])
+    charged = np.flatnonzero(order[: steps * causes])
     charged = charged[np.argsort(order[charged])]
     return CriticalPath(
         PathColumns(
             list(plan.streams),
             np.array(plan.first, INTEGER),
-            charged // causes,
+            step[charged // causes],
             charged % causes,
             spent[charged],
             waiting[:stalls],
@@ -227,16 +230,23 @@ def _templates(plan: Plan, dma_engines: int) -> list[np.ndarray]:
 def _walk(
     place: Any, number: Any, transfer: Any, before: Any, begin: Any, settled: Any, start: Any,
     free: Any, idle: Any, of: Any, work: Any, interval: Any, slowable: Any, even: Any, share: Any,
-    spent: Any, order: Any, waiting: Any, ending: Any, held: Any, at: int, until: float,
-    causes: int, throttling: int, draining: int, semaphore: int, table: int, port: int,
+    rows: Any, step: Any, spent: Any, order: Any, waiting: Any, ending: Any, held: Any,
+    at: int, until: float, causes: int, throttling: int, draining: int, semaphore: int, table: int, port: int,
     bandwidth: int, descriptors: int, balance: int, latency: int,
-) -> int:  # fmt: skip
-    """Charge every node from the end on; how many stalls there are. `order` counts entries of
-    `spent` as they come, `waiting`, `ending` and `held` are the stalls."""
-    stalls = charged = 0
+) -> tuple[int, int]:  # fmt: skip
+    """Charge every node from the end on; how many steps and stalls there are. `step` has the steps
+    as they come, `rows` that place of each plus 1, `spent` the causes of one behind those of
+    another, `order` counts its entries as they come, `waiting`, `ending` and `held` are the
+    stalls."""
+    steps = stalls = charged = 0
     following, following_transfer = -1, 0
     while at >= 0:
-        row = (2 * number[at] + transfer[at]) * causes
+        here = 2 * number[at] + transfer[at]
+        if not rows[here]:
+            step[steps] = here
+            steps += 1
+            rows[here] = steps
+        row = (rows[here] - 1) * causes
         template = of[number[at]]
         if transfer[at]:
             moving = max(0.0, min(free[at], until) - start[at])
@@ -268,10 +278,10 @@ def _walk(
                     order[row + cause] = charged
         earlier = before[at]
         if earlier >= 0 and not transfer[at] and begin[at] > idle[at]:
-            waiting[stalls] = 2 * number[at] + transfer[at]
+            waiting[stalls] = here
             ending[stalls] = 2 * number[earlier] + transfer[earlier]
             held[stalls] = begin[at] - idle[at]
             stalls += 1
         following, following_transfer = place[at], transfer[at]
         until, at = begin[at], earlier
-    return stalls
+    return steps, stalls

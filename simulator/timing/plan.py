@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from isa.columns import Integers, ordered
+from isa.columns import Integers
+from isa.columns.walks import walk
 from isa.enums import Engine
 from isa.files.stream import Pairs, StreamColumns, in_columns
 from isa.program import Program
@@ -132,11 +134,20 @@ def _numbers(columns: list[StreamColumns], of: Integers) -> tuple[Integers, Inte
     uses = np.array([numbers.shape[0] for numbers in rows], np.int64)
     widths = np.array([numbers.shape[1] for numbers in rows], np.int64)
     size = uses * widths
-    place = ordered(of)
-    within = np.arange(of.size) - np.repeat(uses.cumsum() - uses, uses)
-    base = np.empty_like(of)
-    base[place] = np.repeat(size.cumsum() - size, uses) + within * np.repeat(widths, uses)
+    base = np.zeros(of.size, np.int64)
+    following = size.cumsum() - size
+    _places(of.size, of, following, widths, base)
     return _joined(numbers.ravel() for numbers in rows), base
+
+
+@walk("base")
+def _places(of: Any, following: Any, widths: Any, base: Any) -> None:
+    """Where the numbers of each instruction begin: `following` is where the next ones of each
+    template do."""
+    for place in range(len(of)):
+        template = of[place]
+        base[place] = following[template]
+        following[template] += widths[template]
 
 
 def _semaphores(
