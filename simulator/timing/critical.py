@@ -231,8 +231,8 @@ def _walk(
     place: Any, number: Any, transfer: Any, before: Any, begin: Any, settled: Any, start: Any,
     free: Any, idle: Any, of: Any, work: Any, interval: Any, slowable: Any, even: Any, share: Any,
     rows: Any, step: Any, spent: Any, order: Any, waiting: Any, ending: Any, held: Any,
-    at: int, until: float, causes: int, throttling: int, draining: int, semaphore: int, table: int, port: int,
-    bandwidth: int, descriptors: int, balance: int, latency: int,
+    at: int, until: float, causes: int, throttling: int, draining: int, semaphore: int, table: int,
+    port: int, bandwidth: int, descriptors: int, balance: int, latency: int,
 ) -> tuple[int, int]:  # fmt: skip
     """Charge every node from the end on; how many steps and stalls there are. `step` has the steps
     as they come, `rows` that place of each plus 1, `spent` the causes of one behind those of
