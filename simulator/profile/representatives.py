@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from isa.columns import Integers
+from isa.files.stream import Pairs, Stream
 from isa.machine.control import StorageBegin
 from isa.spec import Instruction
-from isa.files.stream import Pairs, Stream
 
 
 class Representatives(NamedTuple):

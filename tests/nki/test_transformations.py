@@ -15,8 +15,8 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.enums import Engine, Memory
 from isa.errors import NeuronError
+from nki.ir.checks.verify import verify
 from nki.ir.nodes import Loop, operations
-from nki.ir.verify import verify
 from nki.transformations import TRANSFORMATIONS
 
 ALL = tuple(TRANSFORMATIONS)
