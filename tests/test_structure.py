@@ -107,7 +107,7 @@ ORDER = (
         "passes",
         "pipeline",
     ),
-    *("modes", "verification", "advice"),
+    *("modes", "verification", "advice", "transformations"),
     # What authors of kernels call.
     *("superseded", "keywords", "language", "errors", "isa", "trace", "ranks"),
     # Kernels as they are called and compiled.

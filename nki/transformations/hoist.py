@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nki.advice.changed import begin, begins, registers_written, rewritten
+from nki.advice.changed import registers_written, rewritten
+from nki.ir.begins import begin, begun_by
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Tensor, operations
 from nki.ir.rewrite import Numbering, form_registers, with_body
 from nki.transformations.moved_work import MovableWork, is_named
@@ -43,7 +44,7 @@ class Hoist:
                 moved = self._moved(node, work) if isinstance(node, Loop) else {}
                 if isinstance(node, Loop) and moved:
                     tiles = set(moved.values())
-                    body = [n for n in node.body if n not in moved and begins(n) not in tiles]
+                    body = [n for n in node.body if n not in moved and begun_by(n) not in tiles]
                     for op, tile in moved.items():
                         result += [begin(tile), op]
                     node = with_body(node, body)
@@ -57,7 +58,7 @@ class Hoist:
         if not _runs(loop):
             return {}
         varying = registers_written(loop.body) | {loop.variable}
-        begun = {tensor for n in loop.body if (tensor := begins(n)) is not None}
+        begun = {tensor for n in loop.body if (tensor := begun_by(n)) is not None}
         changing = {
             value.storage
             for op in operations(loop.body)

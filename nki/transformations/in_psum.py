@@ -11,8 +11,10 @@ from isa.operations.vector import TensorCopy
 from isa.rules import check_call
 from isa.spec import defaults
 from isa.target import TARGETS
-from nki.advice.changed import Renamed, begins, is_whole, mentions, rewritten
+from nki.advice.changed import is_whole, mentions, rewritten
+from nki.ir.begins import begun_by
 from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, operations
+from nki.ir.replace import Renamed
 from nki.ir.rewrite import Numbering
 from nki.transformations.moved_work import MovableWork, is_named
 
@@ -74,7 +76,7 @@ def _without(nodes: list[Node], copy: Op, dst: Access, kernel: Kernel) -> list[N
         return None
     bank = source.storage
     alike = bank.shape == tile.shape and bank.dtype == tile.dtype
-    begun = {begins(node) for node in nodes}
+    begun = {begun_by(node) for node in nodes}
     if not alike or tile not in begun or bank not in begun or bank.divided:
         return None
     place = nodes.index(copy)
@@ -88,7 +90,7 @@ def _without(nodes: list[Node], copy: Op, dst: Access, kernel: Kernel) -> list[N
         assert isinstance(changed, Op)
         if not _may(changed, kernel):
             return None
-    return [n for n in nodes[:place] if begins(n) is not tile] + renamed.nodes(behind)
+    return [n for n in nodes[:place] if begun_by(n) is not tile] + renamed.nodes(behind)
 
 
 def _writes(op: Op, tensor: Tensor) -> bool:

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from nki.advice.changed import Renamed, begins, rewritten
+from nki.advice.changed import rewritten
+from nki.ir.begins import begun_by
 from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, operations
+from nki.ir.replace import Renamed
 from nki.ir.rewrite import Numbering
 from nki.transformations.moved_work import MovableWork, content, is_named
 
@@ -89,7 +91,7 @@ def _once(
         found = _Repeated(nodes, work, wanted, uses)
         if not found.same:
             return None
-        left = [n for n in nodes if n not in found.dropped and begins(n) not in found.same]
+        left = [n for n in nodes if n not in found.dropped and begun_by(n) not in found.same]
         return Renamed(found.same).nodes(left)
 
     return rewritten(kernel, rewrite) or kernel
@@ -108,7 +110,7 @@ class _Repeated:
         self.same: dict[Tensor, Tensor] = {}
         self.dropped: set[Node] = set()
         self._writes: Counter[Tensor] = Counter()
-        here = {tensor for node in nodes if (tensor := begins(node)) is not None}
+        here = {tensor for node in nodes if (tensor := begun_by(node)) is not None}
         holders: dict[Any, tuple[Tensor, tuple[int, ...], int]] = {}
         for node in nodes:
             dst = work.filled(node) if isinstance(node, Op) else None
@@ -136,7 +138,7 @@ class _Repeated:
 
     def _count(self, node: Node) -> None:
         for op in operations([node]):
-            tensor = begins(op)
+            tensor = begun_by(op)
             written = [op.values[position] for position in op.row.writes]
             for one in (tensor, *(v.storage for v in written if isinstance(v, Access))):
                 if one is not None:
