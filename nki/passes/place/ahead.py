@@ -11,10 +11,10 @@ from isa.enums import Memory
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS
 from nki.ir.begins import begun, begun_by, written_by
-from nki.ir.nodes import Kernel, Loop, Node, Op, Register, Tensor, operations, storages
+from nki.ir.nodes import Kernel, Loop, Node, Op, Tensor, operations, storages
 from nki.ir.rewrite import Numbering, replace_loops, with_body
 from nki.passes.order.modelled import modelled_ns
-from nki.passes.order.precedence import mentioned_registers, written_registers
+from nki.passes.order.precedence import mentioned_registers
 from nki.passes.order.trips import trip_count
 
 SHARES = (0.125, 0.25, 0.5)
@@ -105,21 +105,20 @@ class _Loads(NamedTuple):
 
 
 def _loads(body: list[Node]) -> _Loads:
-    written: set[Tensor] = set()
-    registers: set[Register] = set()
-    for node in body:
-        written.update(written_by(node))
-    for op in operations(body):
-        registers |= written_registers(op)
+    ops = list(operations(body))
+    written = {tensor for node in body for tensor in written_by(node)}
+    registers = {op.values[at] for op in ops for at in op.row.register_writes}
     begun: set[Tensor] = set()
     found: dict[Tensor, None] = {}
     held_up: dict[Node, Tensor] = {}
     waiting, meeting = False, False
     for node in body:
-        meeting = meeting or any(op.row.minimum_cores > 1 for op in operations([node]))
         if not isinstance(node, Op):
-            begun -= {tensor for op in operations(node.body) for tensor in storages(op.values)}
+            inside = list(operations(node.body))
+            begun -= {tensor for op in inside for tensor in storages(op.values)}
+            meeting = meeting or any(op.row.minimum_cores > 1 for op in inside)
             continue
+        meeting = meeting or node.row.minimum_cores > 1
         used = set(storages(node.values))
         if node.row is StorageBegin:
             begun |= {tensor for tensor in used if tensor.memory is Memory.sbuf}
