@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 
@@ -129,3 +131,77 @@ def test_loads_that_need_not_wait_for_the_trip_before_come_first():
 def test_loads_of_what_the_loop_stores_stay_where_they_are():
     kernel = through_hbm(12, True, stored=True)
     assert LoadAhead().run(kernel) is kernel
+
+
+COLUMNS = 64
+PARTS = 3
+COMBINED = {"add": np.add, "maximum": np.maximum, "minimum": np.minimum}
+
+
+def random_steps(rng):
+    """What each trip does: ("load", "weights" or "state", part), (name of an operator, tile, other
+    tile) and ("store", part, tile), tiles by the number of their load. Sums are of weights only, so
+    that all numbers stay exact."""
+    steps, sources = [], []
+    for _ in range(rng.randrange(4, 14)):
+        kind = rng.random()
+        if len(sources) < 2 or kind < 0.4:
+            sources.append(rng.choice(["weights", "state"]))
+            steps.append(("load", sources[-1], rng.randrange(PARTS)))
+        elif kind < 0.75:
+            one, other = rng.sample(range(len(sources)), 2)
+            known = ["maximum", "minimum"] + ["add"] * (sources[other] == "weights")
+            steps.append((rng.choice(known), one, other))
+        else:
+            steps.append(("store", rng.randrange(PARTS), rng.randrange(len(sources))))
+    return [*steps, ("store", 0, len(sources) - 1)]
+
+
+def of_steps(steps, trips):
+    b = Builder("trn2", name="random")
+    weights = b.parameter((trips, PARTS, 128, COLUMNS), "float32", "weights")
+    state = b.parameter((PARTS, 128, COLUMNS), "float32", "state")
+    with b.loop(0, trips) as trip:
+        tiles = []
+        for kind, one, other in steps:
+            if kind == "load":
+                tiles.append(b.tensor((128, COLUMNS), "float32", name="tile"))
+                source = weights[trip, other] if one == "weights" else state[other]
+                b.emit("dma_copy", dst=tiles[-1], src=source)
+            elif kind == "store":
+                b.emit("dma_copy", dst=state[one], src=tiles[other])
+            else:
+                mine, op = tiles[one], getattr(nl, kind)
+                b.emit("tensor_tensor", dst=mine, data1=mine, data2=tiles[other], op=op)
+    b.result(state)
+    return b.kernel()
+
+
+def in_numpy(steps, weights, state):
+    for trip in weights:
+        tiles = []
+        for kind, one, other in steps:
+            if kind == "load":
+                tiles.append((trip if one == "weights" else state)[other].copy())
+            elif kind == "store":
+                state[one] = tiles[other]
+            else:
+                tiles[one] = COMBINED[kind](tiles[one], tiles[other])
+    return state
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_trips_do_what_they_do_in_numpy(seed):
+    rng = Random(seed)
+    numbers = np.random.default_rng(seed)
+    moved = 0
+    for _ in range(3):
+        steps = random_steps(rng)
+        trips = rng.choice([4, 5, 40])
+        kernel = of_steps(steps, trips)
+        moved += LoadAhead().run(kernel) is not kernel
+        weights = numbers.integers(-9, 9, (trips, PARTS, 128, COLUMNS)).astype(np.float32)
+        state = numbers.integers(-9, 9, (PARTS, 128, COLUMNS)).astype(np.float32)
+        expected = in_numpy(steps, weights, state.copy())
+        np.testing.assert_array_equal(compile_traced(kernel)(weights, state), expected)
+    assert moved
