@@ -14,6 +14,7 @@ from nki.ir.nodes import Loop, Op, operations
 from nki.ir.text import parse_kernel, print_kernel
 from nki.kernel import compile_traced
 from nki.passes.lower import lower
+from nki.passes.place import ahead
 from nki.passes.place.ahead import LoadAhead
 from nki.passes.place.allocate import Allocate
 from simulator.timing import simulate
@@ -62,10 +63,10 @@ def modelled(kernel):
 
 def test_the_first_loads_get_places_of_their_own_where_that_is_faster():
     kernel = chained()
-    ahead = LoadAhead().run(kernel)
-    assert begun_in(ahead) < begun_in(kernel)
-    assert modelled(ahead) < modelled(kernel)
-    assert print_kernel(parse_kernel(print_kernel(ahead))) == print_kernel(ahead)
+    found = LoadAhead().run(kernel)
+    assert begun_in(found) < begun_in(kernel)
+    assert modelled(found) < modelled(kernel)
+    assert print_kernel(parse_kernel(print_kernel(found))) == print_kernel(found)
 
 
 def test_results_are_the_same():
@@ -191,7 +192,8 @@ def in_numpy(steps, weights, state):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_random_trips_do_what_they_do_in_numpy(seed):
+def test_random_trips_do_what_they_do_in_numpy(seed, monkeypatch):
+    monkeypatch.setattr(ahead, "PAYS", 10)  # all that may move does
     rng = Random(seed)
     numbers = np.random.default_rng(seed)
     moved = 0
@@ -205,3 +207,33 @@ def test_random_trips_do_what_they_do_in_numpy(seed):
         expected = in_numpy(steps, weights, state.copy())
         np.testing.assert_array_equal(compile_traced(kernel)(weights, state), expected)
     assert moved
+
+
+def working(squares, last):
+    """Each trip works on the state for long, and adds its weights first of all, or last."""
+    b = Builder("trn2", name="working")
+    weights = b.parameter((12, 128, WIDTH), "float32", "weights")
+    state = b.parameter((128, 512), "float32", "state")
+    with b.loop(0, 12) as trip:
+        mine = b.tensor((128, 512), "float32", name="mine")
+        b.emit("dma_copy", dst=mine, src=state)
+        for added in (False, True):
+            if added is last:
+                tile = b.tensor((128, WIDTH), "float32", name="tile")
+                b.emit("dma_copy", dst=tile, src=weights[trip])
+                b.emit("tensor_tensor", dst=mine, data1=mine, data2=tile[:, :512], op=nl.add)
+            if not added:
+                for _ in range(squares):
+                    b.emit("activation", dst=mine, op=nl.tanh, data=mine)
+        b.emit("dma_copy", dst=state, src=mine)
+    b.result(state)
+    return b.kernel()
+
+
+@pytest.mark.parametrize("squares", [30, 300])
+def test_loads_lead_only_where_there_is_time_for_them(squares):
+    """What is used last has its bytes when the trip ends, and would hold up the state."""
+    late, early = working(squares, True), working(squares, False)
+    assert LoadAhead().run(late) is late
+    assert loaded_first(LoadAhead().run(early)) == "weights"
+    assert modelled(LoadAhead().run(early)) < modelled(early)

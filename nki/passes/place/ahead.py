@@ -10,15 +10,20 @@ from typing import NamedTuple
 from isa.enums import Memory
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS
-from nki.ir.begins import begun, begun_by, written_by
+from nki.ir.begins import begun, begun_by, used_by, written_by
 from nki.ir.nodes import Kernel, Loop, Node, Op, Tensor, operations, storages
 from nki.ir.rewrite import Numbering, replace_loops, with_body
+from nki.passes.order.clock import busy_ns
 from nki.passes.order.modelled import modelled_ns
 from nki.passes.order.precedence import mentioned_registers
+from nki.passes.order.schedule import Costs, costs_of
 from nki.passes.order.trips import trip_count
 
 SHARES = (0.125, 0.25, 0.5)
 """Parts of SBUF that are tried."""
+
+SHORT = 256
+"""The most nodes of a body that is timed with its loads in another order."""
 
 FEW = 4
 """Trips below which a first one that takes longer is not made up for."""
@@ -57,7 +62,9 @@ class LoadAhead:
     A load of what the trip before has stored holds up those behind it in its queue. So those that
     get a place, and wait for nothing that the loop stores, come ahead of it. They do so where all
     tensors have places of their own, too: as many as the smallest of the `SHARES` holds, which is
-    little to wait for in the first trip, and saves a wait in all others.
+    little to wait for in the first trip. Long bodies are not timed for that: there those come ahead
+    that are loaded, by the cost model, between the last use of what they fill and the store that
+    the others wait for.
     """
 
     name = "ahead"
@@ -79,8 +86,8 @@ def _begun_before(kernel: Kernel, node: Loop, body: list[Node], _: Numbering) ->
     if sum(tensor.row_bytes for tensor in begins if tensor.memory is Memory.sbuf) <= capacity:
         # What is loaded takes no place of what is used later.
         taken = _first(loads.held_up.values(), SHARES[0] * capacity)
-        return None if trips < FEW or not taken else [_led_by(loop, loads, taken)]
-    sample = Loop(loop.variable, 0, trips * loop.step, loop.step, loop.body, False, loop.location)
+        return _led_if_it_pays(kernel, loop, loads, taken, trips) if taken else None
+    sample = _sample(loop, trips)
     best = modelled_ns(kernel, [sample])
     if best is None:
         return None
@@ -95,13 +102,34 @@ def _begun_before(kernel: Kernel, node: Loop, body: list[Node], _: Numbering) ->
     return _outside(loop, loads, chosen) if chosen else None
 
 
+def _sample(loop: Loop, trips: int) -> Loop:
+    """Some trips of a loop."""
+    return Loop(loop.variable, 0, trips * loop.step, loop.step, loop.body, False, loop.location)
+
+
+def _led_if_it_pays(
+    kernel: Kernel, loop: Loop, loads: _Loads, tensors: set[Tensor], trips: int
+) -> list[Node] | None:
+    """A loop that the loads of some tensors lead; None where that does not pay. Of a short body the
+    event model says so, of a long one how much is computed while there is time to load."""
+    if len(loop.body) <= SHORT:
+        before = modelled_ns(kernel, [_sample(loop, trips)])
+        after = modelled_ns(kernel, [_sample(_led_by(loop, loads, tensors), trips)])
+        pays = before is not None and after is not None and after < PAYS * before
+    else:
+        tensors = _in_time(loads, tensors, loop.body, costs_of(TARGETS[kernel.target]))
+        pays = trips >= FEW and bool(tensors)
+    return [_led_by(loop, loads, tensors)] if pays else None
+
+
 class _Loads(NamedTuple):
     """The tensors in SBUF that a body begins and fills as a whole from HBM, by memory that it does
-    not write, in this order; and of their loads those that others hold up, which wait for what the
-    body writes there."""
+    not write, in this order; of their loads those that others hold up; and the tensors in HBM that
+    these others wait for, as the body writes them."""
 
     tensors: list[Tensor]
-    held_up: dict[Node, Tensor]
+    held_up: dict[Op, Tensor]
+    awaited: set[Tensor]
 
 
 def _loads(body: list[Node]) -> _Loads:
@@ -110,8 +138,9 @@ def _loads(body: list[Node]) -> _Loads:
     registers = {op.values[at] for op in ops for at in op.row.register_writes}
     begun: set[Tensor] = set()
     found: dict[Tensor, None] = {}
-    held_up: dict[Node, Tensor] = {}
-    waiting, meeting = False, False
+    held_up: dict[Op, Tensor] = {}
+    awaited: set[Tensor] = set()
+    meeting = False
     for node in body:
         if not isinstance(node, Op):
             inside = list(operations(node.body))
@@ -130,10 +159,10 @@ def _loads(body: list[Node]) -> _Loads:
         if stored and len(first) == 1 and first[0].address is None:
             found.setdefault(first[0])
             free = not meeting and not node.after and not mentioned_registers(node) & registers
-            if waiting and free:
+            if awaited and free:
                 held_up[node] = first[0]
-        waiting = waiting or any(not t.memory.on_chip and t in written for t in sources)
-    return _Loads(list(found), held_up)
+        awaited.update(t for t in sources if not t.memory.on_chip and t in written)
+    return _Loads(list(found), held_up, awaited)
 
 
 def _first(loads: Iterable[Tensor], room: float) -> set[Tensor]:
@@ -142,6 +171,27 @@ def _first(loads: Iterable[Tensor], room: float) -> set[Tensor]:
     for tensor in loads:
         room -= tensor.row_bytes
         if room < 0:
+            break
+        found.add(tensor)
+    return found
+
+
+def _in_time(loads: _Loads, tensors: set[Tensor], body: list[Node], costs: Costs) -> set[Tensor]:
+    """Of the tensors whose loads others hold up those that are loaded by the time at which what the
+    others wait for is first stored, if each load begins behind the last use of what it fills."""
+    uses = [used_by(node) for node in body]
+    store = next(at for at, node in enumerate(body) if loads.awaited & {*written_by(node)})
+    found: set[Tensor] = set()
+    loading = 0.0
+    for load, tensor in loads.held_up.items():
+        last = max(at for at, used in enumerate(uses) if tensor in used)
+        between = [
+            costs.of_operation(op)
+            for op in operations(body[last + 1 : store])
+            if op.row is not StorageBegin and not op.row.register_writes
+        ]
+        loading += busy_ns([costs.of_operation(load)])[-1]
+        if tensor not in tensors or loading > max(busy_ns(between)):
             break
         found.add(tensor)
     return found
