@@ -55,6 +55,26 @@ def rotated(a):
 
 
 @nki.jit
+def led(a, weights):
+    """A loop whose state goes through HBM: the loads of its weights lead it."""
+    state = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=state, src=a)
+
+    def body(row):
+        mine = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+        own = nl.ndarray((128, weights.shape[1]), dtype=weights.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=mine, src=state)
+        nisa.dma_copy(dst=own, src=weights[nl.ds(row, 128), :])
+        nisa.tensor_tensor(dst=mine, data1=mine, data2=own[:, : a.shape[1]], op=nl.add)
+        for _ in range(6):
+            nisa.activation(dst=mine, op=nl.tanh, data=mine)
+        nisa.dma_copy(dst=state, src=mine)
+
+    nl.fori_loop(0, weights.shape[0], body, 128)
+    return state
+
+
+@nki.jit
 def counted(a, count):
     """A loop whose count only the device knows, around one that reads what it writes."""
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
@@ -119,6 +139,7 @@ CASES = {
         nki.TensorSpec((ROWS, 64), nl.bfloat16),
     ),
     "rotated": (rotated, np.zeros((33 * 128, 4096), np.float32)),
+    "led": (led, np.zeros((128, 512), np.float32), np.zeros((32 * 128, 4096), np.float32)),
     "counted": (counted, np.zeros((8, 16), np.float32), np.zeros((1, 1), np.int32)),
     "halved": (halved, np.zeros((1, 1), np.int32)),
     "halves": (halves[2], np.zeros((8, 16), np.float32)),
