@@ -219,7 +219,7 @@ def _spread(tree: list[Any], needs: dict[Register, set[int]]) -> bool:
             if item.engines != engines:
                 item.engines = engines
                 changed = True
-            for register in _control_registers(item.node):
+            for register in bounds_of(item.node):
                 changed |= _need(needs, register, engines)
     return changed
 
@@ -253,10 +253,11 @@ def mentioned(instruction: Instruction) -> list[Register]:
     return found
 
 
-def _control_registers(node: Loop | While) -> list[Register]:
-    if isinstance(node, While):
-        return [node.register]
-    return [*form_registers(node.lower), *form_registers(node.upper)]
+def bounds_of(node: Loop | While | None) -> tuple[Register, ...]:
+    """The registers that say how often a loop runs."""
+    if isinstance(node, Loop):
+        return (*form_registers(node.lower), *form_registers(node.upper))
+    return () if node is None else (node.register,)
 
 
 def _place(tree: list[Any]) -> list[Step | Level]:

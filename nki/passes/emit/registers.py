@@ -9,10 +9,9 @@ import numpy as np
 
 from isa.columns import Integers
 from isa.enums import SEQUENCERS, Engine
-from nki.ir.nodes import Loop, Register, While
-from nki.ir.rewrite import form_registers
+from nki.ir.nodes import Loop, Register
 from nki.passes.analysis.body import Body, Layer
-from nki.passes.analysis.steps import check_registers, mentioned
+from nki.passes.analysis.steps import bounds_of, check_registers, mentioned
 
 
 class RegisterFile:
@@ -88,15 +87,6 @@ class Mentions:
                 found.discard(node.variable)
             self._of_layers[layer.number] = found
         return found
-
-
-def bounds_of(node: Loop | While | None) -> tuple[Register, ...]:
-    """The registers that say how often a loop runs."""
-    if node is None:
-        return ()
-    if isinstance(node, While):
-        return (node.register,)
-    return (*form_registers(node.lower), *form_registers(node.upper))
 
 
 class Assignment:
