@@ -240,47 +240,9 @@ def byte_hull(pattern: AccessPattern, registers: RegisterRanges | None = None) -
     return touched.start, touched.end
 
 
-def bounds_ok(
-    pattern: AccessPattern,
-    capacity_bytes: int,
-    partitions: int = 1,
-    registers: RegisterRanges | None = None,
-) -> bool:
-    """Whether an access stays inside a memory of `partitions` partitions of `capacity_bytes` (or
-    inside a tensor of `capacity_bytes`). An access that touches nothing does."""
-    touched = footprint(pattern, registers)
-    if not touched.width:
-        return True
-    return (
-        touched.start_partition >= 0
-        and touched.start_partition + touched.partitions <= partitions
-        and touched.start >= 0
-        and touched.end <= capacity_bytes
-    )
-
-
 def elements(pattern: AccessPattern) -> int:
     """How many elements an access reads or writes."""
     count = pattern.partitions
     for _, n in pattern.dims:
         count *= n
     return count
-
-
-def descriptor_runs(pattern: AccessPattern) -> tuple[int, int]:
-    """How many runs of consecutive bytes a DMA reads or writes, in order, and the bytes of each.
-
-    Runs never join across partitions or across rows that indices select.
-    """
-    size = DTYPES[pattern.dtype].size
-    total = elements(pattern)
-    if total == 0:
-        return 0, 0
-    first = 0 if pattern.vector_offset is None else 1
-    run = 1
-    for stride, count in reversed(pattern.dims[first:]):
-        if count > 1:
-            if stride != run:
-                break
-            run *= count
-    return total // run, run * size

@@ -169,10 +169,6 @@ class Target:
         """Clock of an engine in GHz, which is cycles per ns."""
         return self.clock_hz[engine].value * 1e-9
 
-    def cycles_to_ns(self, engine: Engine, cycles: float) -> float:
-        """Time that an engine takes for a number of its cycles, in ns."""
-        return cycles * 1e9 / self.clock_hz[engine].value
-
     @property
     def dma_bytes_per_ns(self) -> float:
         """Bandwidth of all DMA engines of a core together, in bytes per ns."""

@@ -22,9 +22,8 @@ from nki.trace.call import refuse_without_data
 
 if TYPE_CHECKING:
     from nki.ir.nodes import Kernel
-    from simulator.execute import LoadedProgram, RunResult
+    from simulator.execute import Loaded, RunResult
     from simulator.machine import Capacity
-    from simulator.parallel_slices import ParallelSlices
     from simulator.profile import Profile
     from simulator.profile.verdict import Advisor
     from simulator.timing import Timeline
@@ -44,7 +43,7 @@ class _Loaded:
     """A bound program and the device that it is loaded on."""
 
     program: Program
-    loaded: LoadedProgram | ParallelSlices
+    loaded: Loaded
 
 
 class CompiledKernel:

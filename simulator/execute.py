@@ -12,7 +12,7 @@ import ctypes
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -101,6 +101,18 @@ def run(
     ([array([0., 1., 2., 3.], dtype=float32)], [])
     """
     return LoadedProgram(program, check, native).run(inputs)
+
+
+class Loaded(Protocol):
+    """A bound program that is ready to run any number of times, whoever executes it: mode device
+    and mode reference, native code and NumPy, in one piece or in slices."""
+
+    @property
+    def device(self) -> Device:
+        """The device whose tensors are those of a run."""
+
+    def run(self, inputs: Sequence[Array], traced: bool = True) -> RunResult:
+        """Execute once, as `run` does."""
 
 
 class LoadedProgram:

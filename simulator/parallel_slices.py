@@ -20,14 +20,14 @@ from isa.collection import collection_paused
 from isa.errors import NeuronError
 from isa.program import Program
 from simulator.checks.marks import CLEAN, INITIALISED, MIXED
-from simulator.execute import ControlTrace, LoadedProgram, RunResult
+from simulator.execute import ControlTrace, Loaded, LoadedProgram, RunResult
 from simulator.host import Prepared, prepare
 from simulator.native.loop.program import StoppedError
 from simulator.native.threads.other_processes import busy
 
 if TYPE_CHECKING:
     from simulator.checks.marks import Region
-    from simulator.machine import Capacity
+    from simulator.machine import Capacity, Device
 
 Array = np.ndarray[Any, Any]
 
@@ -38,7 +38,7 @@ def load(
     native: bool = True,
     threads: int = 1,
     capacity: Capacity | None = None,
-) -> LoadedProgram | ParallelSlices:
+) -> Loaded:
     """A bound program ready to run any number of times, in the way in which `threads` of them are
     fastest. Raises NeuronError as `LoadedProgram` does."""
     prepared = prepare(program)
@@ -90,7 +90,7 @@ class ParallelSlices:
         return all(part.is_native for part in self._slices)
 
     @property
-    def device(self) -> Any:
+    def device(self) -> Device:
         """The device whose tensors are those of a run."""
         return (self._whole or self._slices[0]).device
 

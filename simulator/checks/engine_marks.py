@@ -105,8 +105,8 @@ TILES: dict[str, Callable[[Sequence[Any]], tuple[int, int]]] = {
 }
 """The corner of the tile that a row uses; other rows use accumulate registers, or generators."""
 
-_EVERY_LANE = frozenset({random.SeedRandom.name})
-_GENERATING = _EVERY_LANE | {
+_WHOLE_ENGINE = frozenset({random.SeedRandom.name})
+_GENERATING = _WHOLE_ENGINE | {
     *(random.RandomBits.name, random.RandomUniform.name, random.Dropout.name),
     *(random.GetRandomState.name, random.SetRandomState.name),
 }
@@ -163,12 +163,12 @@ class EngineMarks:
                 self._tiles[key] = states.add(CLEAN)
             return self._tiles[key], effect
         known = self._generators if row.name in _GENERATING else self._registers
-        if row.name in _EVERY_LANE:
+        if row.name in _WHOLE_ENGINE:
             start, partitions = 0, len(self._state.random[engine])
-        lanes = engine, start, partitions
-        if lanes not in known:
-            known[lanes] = states.add(EMPTY)
-        return known[lanes], effect
+        place = engine, start, partitions
+        if place not in known:
+            known[place] = states.add(EMPTY)
+        return known[place], effect
 
     def _reads(self) -> frozenset[Engine]:
         """The engines whose accumulate registers an instruction of the core reads."""
@@ -188,9 +188,9 @@ class EngineMarks:
             if states[number] == CLEAN:
                 self._marks(registers)[...] = True
         for (engine, start, partitions), number in self._generators.items():
-            lanes = self._shadow.generators.get((self._state.number, engine))
-            if states[number] == CLEAN and lanes is not None:
-                lanes[start : start + partitions] = True
+            drawn_from = self._shadow.generators.get((self._state.number, engine))
+            if states[number] == CLEAN and drawn_from is not None:
+                drawn_from[start : start + partitions] = True
 
     def ask(self) -> None:
         """Take what the shadow's marks are now: none where it does not report."""
@@ -205,8 +205,8 @@ class EngineMarks:
         for registers, number in self._registers.items():
             states[number] = CLEAN if self._marks(registers).all() else EMPTY
         for (engine, start, partitions), number in self._generators.items():
-            lanes = self._shadow.generators.get((self._state.number, engine))
-            drawn = None if lanes is None else lanes[start : start + partitions]
+            drawn_from = self._shadow.generators.get((self._state.number, engine))
+            drawn = None if drawn_from is None else drawn_from[start : start + partitions]
             states[number] = CLEAN if drawn is None or drawn.all() else EMPTY
 
     def _marks(self, registers: tuple[Engine, int, int]) -> Any:

@@ -5,16 +5,13 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isa.access import (
     UNBOUNDED,
     AccessPattern,
-    bounds_ok,
     byte_hull,
-    descriptor_runs,
     elements,
     footprint,
     overlaps,
@@ -98,13 +95,6 @@ def test_overlap_on_chip(a, b):
     assert overlaps(a, b) == (not set(addresses(a)).isdisjoint(addresses(b)))
 
 
-@given(patterns(), st.integers(0, 130), st.integers(1, 4))
-@settings(max_examples=200, deadline=None)
-def test_bounds_are_those_of_every_byte(pattern, capacity, partitions):
-    inside = all(0 <= b < capacity and p < partitions for p, b in addresses(pattern))
-    assert bounds_ok(pattern, capacity, partitions) == inside
-
-
 @given(patterns(), st.lists(st.tuples(st.integers(-9, 40), st.integers(0, 3)), max_size=2))
 @settings(max_examples=200, deadline=None)
 def test_register_ranges_give_the_union(pattern, terms):
@@ -122,7 +112,6 @@ def test_register_ranges_give_the_union(pattern, terms):
 def test_unknown_register_means_everything():
     pattern = AccessPattern(Memory.sbuf, "float32", 64, ((1, 4),), 0, 32, registers=((5, 16),))
     assert byte_hull(pattern) == (0, UNBOUNDED)
-    assert not bounds_ok(pattern, 1 << 20, 128)
     far = AccessPattern(Memory.sbuf, "float32", 1 << 16, ((1, 4),), 0, 32)
     assert overlaps(pattern, far)
     assert not overlaps(pattern, far, {5: (0, 9)})
@@ -140,7 +129,6 @@ def test_row_indices_reach_every_row():
     for row in range(10):
         expected |= set(addresses(gather, indices=[row, row, row]))
     assert bytes_of(footprint(gather)) == expected
-    assert descriptor_runs(gather) == (3, 16)
 
 
 def test_accesses_of_different_memories_never_meet():
@@ -171,34 +159,3 @@ def test_interleaved_accesses_do_not_meet():
     sevens = AccessPattern(Memory.private_hbm, "uint8", 0, ((7, 9999),), tensor=0)
     elevens = AccessPattern(Memory.private_hbm, "uint8", 3, ((11, 9999),), tensor=0)
     assert overlaps(sevens, elevens)
-
-
-@pytest.mark.parametrize(
-    ("dims", "partitions", "runs"),
-    [
-        (((512, 128), (1, 512)), 1, (1, 128 * 512 * 4)),
-        (((1024, 128), (1, 512)), 1, (128, 512 * 4)),
-        (((1, 512),), 128, (128, 512 * 4)),
-        (((2, 64),), 1, (64, 4)),
-        (((512, 4), (512, 1), (1, 512)), 1, (1, 4 * 512 * 4)),
-        (((0, 4), (1, 16)), 1, (4, 64)),
-        (((-1, 4),), 2, (8, 4)),
-        ((), 3, (3, 4)),
-        (((1, 0),), 3, (0, 0)),
-    ],
-)
-def test_descriptor_runs(dims, partitions, runs):
-    memory = Memory.private_hbm if partitions == 1 else Memory.sbuf
-    pattern = AccessPattern(memory, "float32", 0, dims, partitions=partitions)
-    assert descriptor_runs(pattern) == runs
-
-
-@given(patterns(negative=False))
-@settings(max_examples=150, deadline=None)
-def test_descriptor_runs_cover_the_elements_in_order(pattern):
-    count, size = descriptor_runs(pattern)
-    order = addresses(pattern)
-    assert count * size == len(order)
-    for first in range(0, len(order), size or 1):
-        p, b = order[first]
-        assert order[first : first + size] == [(p, b + i) for i in range(size)]

@@ -97,8 +97,6 @@ def test_moving_tile_fills_psum(row):
 @pytest.mark.parametrize("row", ROWS, ids=named)
 def test_every_sequencer_has_a_clock_and_a_completion_time(row):
     assert set(row.clock_hz) == set(row.completion_ns) == set(SEQUENCERS)
-    for engine in SEQUENCERS:
-        assert row.cycles_to_ns(engine, 1000 * row.clock_ghz(engine)) == pytest.approx(1000)
 
 
 @pytest.mark.parametrize(("size", "fraction"), [(4096, 0.9664), (8192, 0.9832)])
