@@ -92,6 +92,3 @@ def instructions_of(row: type[Operation]) -> list[str]:
     """Names of the machine instructions that an operation may expand into, in order."""
     names = (i.row.name for _, instructions in expansions(row) for i in instructions)
     return list(dict.fromkeys(names))
-
-
-__all__ = ["Computed", "Placeholder", "Variant", "expansions", "instructions_of"]

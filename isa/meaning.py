@@ -127,9 +127,3 @@ def parts(term: Term) -> tuple[Term, ...]:
     if isinstance(term, Choose):
         return (term.condition, term.chosen, term.other)
     return ()
-
-
-__all__ = [
-    *("Apply", "Choose", "Element", "Fold", "Meaning", "Named", "Number", "Numbers", "Pattern"),
-    *("Position", "Term", "activation", "alu", "parts"),
-]

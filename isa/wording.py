@@ -102,16 +102,3 @@ def value_text(value: Any) -> str:
     if isinstance(value, Enum) or (hasattr(value, "code") and hasattr(value, "name")):
         return str(value.name)
     return repr(value)
-
-
-__all__ = [
-    "GENERATIONS",
-    "default_text",
-    "document_name",
-    "engines",
-    "field_kind",
-    "functions",
-    "generations",
-    "value_text",
-    "where",
-]

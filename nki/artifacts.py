@@ -28,6 +28,3 @@ def keep(program: Program) -> None:
             hint="Name a folder that can be made or written to, or leave the variable out.",
         ) from error
     save(program, Path(folder) / NAME)
-
-
-__all__ = ["NAME", "keep"]

@@ -108,6 +108,3 @@ def _callers(frame: FrameType) -> Chain:
         chain.append(f"{code.co_filename}:{caller.f_lineno} in {code.co_name}")
         caller = caller.f_back
     return tuple(chain)
-
-
-__all__ = ["explained", "name_callers"]

@@ -271,6 +271,3 @@ def _is_library_file(filename: str) -> bool:
     if filename.startswith("<frozen") or filename == "<":
         return True
     return is_own_file(filename) or filename.startswith(_LIBRARIES)
-
-
-__all__ = ["Unknown", "fingerprint"]

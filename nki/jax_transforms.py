@@ -77,6 +77,3 @@ def called_back(
     return jax.pure_callback(
         call, compiled.packed(results), *arrays_in(arguments), vmap_method="sequential"
     )
-
-
-__all__ = ["GraphKernel", "called_back", "is_traced"]

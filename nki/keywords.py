@@ -82,6 +82,3 @@ def meant_by(keyword: str, known: Collection[str]) -> str:
 
 def _likeness(keyword: str, name: str) -> float:
     return difflib.SequenceMatcher(None, name, keyword).ratio()
-
-
-__all__ = ["OTHER_WORDS", "meant_by"]

@@ -21,6 +21,3 @@ def stored(dtype: str) -> str:
 def kept_wide() -> frozenset[str]:
     """The data types that are kept as float32 now."""
     return frozenset() if settings.precise_wanted() else LOW
-
-
-__all__ = ["LOW", "kept_wide", "stored"]

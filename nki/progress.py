@@ -131,6 +131,3 @@ def shown() -> Iterator[None]:
     finally:
         display.close()
         _DISPLAY.reset(token)
-
-
-__all__ = ["close", "part", "shown", "stage"]

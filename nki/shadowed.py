@@ -94,15 +94,3 @@ def way_out(package: str) -> str:
 def _refusal(package: str, place: str) -> ShadowedPackageError:
     what = f"{problem(package, place)}\n  try: {way_out(package)}\n  `nki doctor` checks again."
     return ShadowedPackageError(what, name=package, path=place)
-
-
-__all__ = [
-    "DISTRIBUTION",
-    "PACKAGES",
-    "ShadowedPackageError",
-    "guard",
-    "is_ours",
-    "location",
-    "problem",
-    "way_out",
-]

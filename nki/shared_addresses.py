@@ -46,6 +46,3 @@ def _overlaps(error: NeuronError, kernel: Kernel) -> Iterator[str]:
                     f"address={other.address}, and does not hold what is written to it: read "
                     f"{other.name}, or a view of it."
                 )
-
-
-__all__ = ["name_overlaps"]

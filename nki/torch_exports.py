@@ -91,6 +91,3 @@ def _in_place_of(arguments: dict[str, Any], values: Any) -> dict[str, Any]:
 def _dtype(tensor: Any) -> str:
     """The name of a data type of torch."""
     return str(tensor.dtype).removeprefix("torch.")
-
-
-__all__ = ["NAMESPACE", "ExportedKernel", "exported_call", "is_exported"]

@@ -46,6 +46,3 @@ class ByIdentity(Generic[Value]):
     def values(self) -> Iterator[Value]:
         """As of a dictionary."""
         return (value for _, value in self._entries.values())
-
-
-__all__ = ["ByIdentity"]

@@ -35,6 +35,3 @@ def refuses_malformed(function: Callable[P, R]) -> Callable[P, R]:
             ) from error
 
     return refusing
-
-
-__all__ = ["refuses_malformed"]

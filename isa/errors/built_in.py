@@ -59,6 +59,3 @@ def also(kind: type[Any], exceptions: BuiltIn) -> type[Any]:
         "__doc__": kind.__doc__,
     }
     return type(kind.__name__, (kind, *exceptions), same)
-
-
-__all__ = ["also", "built_in"]

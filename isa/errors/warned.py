@@ -136,6 +136,3 @@ def warn(code: str, what: str, place: Any = None, hint: str = "") -> None:
     """Warn at a place in a kernel (`isa.program.SourceLocation`, or None)."""
     file, line = (place.file, place.line) if place else ("<kernel>", 0)
     warnings.warn_explicit(NeuronWarning(code, what, hint), NeuronWarning, file, line)
-
-
-__all__ = ["WARNINGS", "NeuronWarning", "warn"]

@@ -298,5 +298,3 @@ FUSIONS = (
     ),
 )
 """Pairs of rows that one operation does, and how."""
-
-__all__ = ["FUSIONS", "fused"]

@@ -121,6 +121,3 @@ def _without(nodes: list[Node], index: int, load: Transfer, first: Transfer) -> 
     fields = {"dst": load.chip, "src": first.chip, "engine": Engine.vector}
     copy = Op(TensorCopy, tuple(fields[name] for name in TensorCopy.field_names), load.op.location)
     return [*before, copy, *after]
-
-
-__all__ = ["repeated_load"]

@@ -95,6 +95,3 @@ def _as_numpy(spec: InputSpec, path: str, found: Any) -> Any:
 
 def _refuse(spec: InputSpec, what: str, hint: str = "") -> None:
     raise NeuronError("bad-input-spec", f"--input {spec.text}: {what}", hint=hint)
-
-
-__all__ = ["SUFFIXES", "array_of"]

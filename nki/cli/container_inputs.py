@@ -44,6 +44,3 @@ def example_inputs(program: Program) -> dict[str, str]:
         sizes = ",".join(str(evaluate(size, least)) for size in tensor.shape)
         found[name] = f"{name}={kind_of(tensor.dtype)}({sizes}):{tensor.dtype}"
     return found
-
-
-__all__ = ["declared_inputs", "example_inputs", "with_sizes"]

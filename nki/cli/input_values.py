@@ -326,14 +326,3 @@ def make_tensor_specs(specs: Mapping[str, InputSpec]) -> dict[str, Any]:
         else:
             found[name] = TensorSpec(spec.shape, spec.dtype or "float32")
     return found
-
-
-__all__ = [
-    "FUNCTIONS",
-    "KINDS",
-    "Inputs",
-    "check_expression",
-    "default_dtype",
-    "kind_of",
-    "make_tensor_specs",
-]

@@ -48,6 +48,3 @@ def _shape(storage: StorageRecord, row: int, scale: float) -> str:
         f'height="{_ROW - 2}" fill="{colour}" stroke="#fff" stroke-width="0.5">'
         f"<title>{escape(text)}</title></rect>"
     )
-
-
-__all__ = ["memory_map"]

@@ -106,6 +106,3 @@ def _corner(array: np.ndarray[Any, Any]) -> Table:
     if flat.shape[0] > _CORNER:
         rows.append(["..."] * len(rows[0]))
     return Table.of("", (">",) * len(rows[0]), rows)
-
-
-__all__ = ["kernel_display", "program_display", "tensor_display"]

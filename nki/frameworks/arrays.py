@@ -136,6 +136,3 @@ def _ml_dtypes() -> Any:
     import ml_dtypes
 
     return ml_dtypes
-
-
-__all__ = ["as_numpy", "exports", "like", "refuse_read_only"]

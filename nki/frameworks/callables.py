@@ -56,5 +56,3 @@ def _stops(code: CodeType) -> bool:
 
 
 _DEBUGGERS = frozenset({"breakpoint", "set_trace"})
-
-__all__ = ["innermost", "is_method", "stops_in_debugger", "with_name"]

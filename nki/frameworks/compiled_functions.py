@@ -52,6 +52,3 @@ def _disabled(function: Callable[..., Any]) -> Callable[..., Any]:
 
     untraced: Callable[..., Any] = torch.compiler.disable(function)
     return untraced
-
-
-__all__ = ["outside_graphs"]

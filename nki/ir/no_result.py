@@ -63,5 +63,3 @@ class NoResult:
 
 for _name in (*_OPERATORS, *_REFLECTED, *_OTHERS, *_CONVERSIONS):
     setattr(NoResult, f"__{_name}__", _refused(f"__{_name}__"))
-
-__all__ = ["NoResult"]

@@ -98,5 +98,3 @@ def required(field: Field) -> bool:
 
 TYPES = ("ActivationOp", "AluOp", "Integer", "Number", "Pattern")
 """What annotations name besides public classes."""
-
-__all__ = ["TYPES", "annotation", "required", *TYPES]

@@ -145,6 +145,3 @@ def _instructions(row: type[Operation]) -> list[type[MachineInstruction]]:
     """The machine instructions that an operation may expand into, each once."""
     found = (i.row for _, instructions in expansions(row) for i in instructions)
     return list(dict.fromkeys(found))
-
-
-__all__ = ["document", "signature"]

@@ -36,6 +36,3 @@ def get_nc_sub_version() -> int:
     0
     """
     return FIRST_REVISION
-
-
-__all__ = ["get_nc_sub_version", "get_nc_version"]

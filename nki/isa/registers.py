@@ -46,6 +46,3 @@ def register_alloc(x: int | NkiTensor | None = None) -> VirtualRegister:
                     hint="Pass an int of 32 bits, or a tensor of one element.",
                 ) from None
         return current("nisa.register_alloc").register_alloc(x, caller())
-
-
-__all__ = ["register_alloc"]

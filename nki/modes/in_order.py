@@ -353,5 +353,3 @@ _CONDITIONS = {
     "==": Condition.eq,
     "!=": Condition.ne,
 }
-
-__all__ = ["OrderedProgram", "Source", "in_order"]

@@ -87,6 +87,3 @@ def install() -> None:
     """Ask `AbsentModules` after every other finder, once in a process."""
     if AbsentModules not in sys.meta_path:
         sys.meta_path.append(AbsentModules)
-
-
-__all__ = ["ABSENT", "AbsentModules", "install"]

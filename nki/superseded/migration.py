@@ -379,6 +379,3 @@ def _module(name: str) -> Superseded | None:
 
 def _renamed(name: str, row: Superseded) -> str:
     return row.new + name[len(row.old) :]
-
-
-__all__ = ["Finding", "findings", "migrated"]

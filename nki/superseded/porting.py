@@ -95,6 +95,3 @@ def _made_results() -> frozenset[str]:
     from isa.operations import OPERATIONS
 
     return frozenset(name for name, row in OPERATIONS.items() if row.field_names[:1] == ("dst",))
-
-
-__all__ = ["is_kernel_api", "note_on_name", "notes_on_call"]

@@ -43,6 +43,3 @@ class Authored(CoreBuilder):
             return super().truth(register, frame)
         hint_at_call("while register:")
         return self.while_condition(register, location, frame)
-
-
-__all__ = ["Authored"]

@@ -255,6 +255,3 @@ def _box(storage: Storage, view: Any) -> Box:
         if len(rest) == 1 and rest[0][0] == pitch:
             return Box(row0, row0 + rest[0][1], column0, column0 + width, True, column0)
     return Box(row0, -(-high // pitch), 0, pitch, False, column0)
-
-
-__all__ = ["EagerNumbers"]

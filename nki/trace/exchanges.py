@@ -174,6 +174,3 @@ def _with_body(node: Node, body: list[Node]) -> Node:
         return While(node.register, body, node.location)
     assert isinstance(node, Loop)
     return Loop(node.variable, node.lower, node.upper, node.step, body, node.unroll, node.location)
-
-
-__all__ = ["in_one_order", "must_end"]

@@ -31,6 +31,3 @@ def in_fp32(run: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) -> 
         if given.flags.writeable and not np.array_equal(new, before, equal_nan=True):
             given[...] = new.astype(given.dtype)
     return like(arrays_in(arguments), outputs)
-
-
-__all__ = ["in_fp32"]

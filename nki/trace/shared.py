@@ -153,6 +153,3 @@ def _names(views: list[NkiTensor]) -> str:
 
 def _mismatch(what: str, location: Any) -> NeuronError:
     return NeuronError("core-mismatch", what=what, location=resolve(location))
-
-
-__all__ = ["SharedTensors", "results_of", "warn_of_lost_results"]

@@ -154,6 +154,3 @@ def autotune(
         "processes": processes,
     }
     return lambda kernel: Tuned(as_kernel(kernel), choices, options)
-
-
-__all__ = ["Tuned", "autotune"]

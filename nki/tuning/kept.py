@@ -93,6 +93,3 @@ def _version() -> str:
     root = Path(__file__).resolve().parents[2]
     folders = ("isa", "simulator", "nki")
     return key_of("times", (path for name in folders for path in (root / name).rglob("*.py")))
-
-
-__all__ = ["content", "digest", "read", "write"]

@@ -129,6 +129,3 @@ def _timeline(compiled: CompiledKernel, arguments: dict[str, Any]) -> Any:
         # What the kernel writes to its inputs goes to copies.
         result = load(program).run([as_numpy(array).copy() for array in arrays])
         return simulate(program, result.trace, keep_spans=False)
-
-
-__all__ = ["Measurement", "benchmark", "measure"]

@@ -115,6 +115,3 @@ def _progress(total: int) -> Iterator[Callable[[], None]]:
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("settings", total=total)
         yield lambda: progress.advance(task)
-
-
-__all__ = ["Call", "measure_all"]

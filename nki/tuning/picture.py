@@ -29,6 +29,3 @@ def bars(measurements: Sequence[Measurement]) -> Figure:
         axes.set_yticks(range(len(labels)), labels, fontsize=7)
     figure.set_layout_engine("constrained")
     return figure
-
-
-__all__ = ["bars"]

@@ -138,6 +138,3 @@ def settings_of(grid: Grid) -> Sequence[dict[str, Any]]:
             hint="Give at least one value for each parameter.",
         )
     return found
-
-
-__all__ = ["Grid", "Sweep", "settings_of", "sweep"]

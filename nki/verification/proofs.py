@@ -46,6 +46,3 @@ def _checker() -> str:
     for folder in ("simulator", "simulator/races", "simulator/numerics"):
         files += (root / folder).glob("*.py")
     return key_of("proofs", files)
-
-
-__all__ = ["prove"]

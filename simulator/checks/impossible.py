@@ -81,6 +81,3 @@ def _location(program: Program, instruction: Instruction) -> SourceLocation | No
     at = instruction.location
     known = isinstance(at, int) and 0 <= at < len(program.locations)
     return program.locations[at] if known else None
-
-
-__all__ = ["refuse_impossible"]

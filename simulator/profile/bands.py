@@ -62,6 +62,3 @@ def _row(at: int, core: str, lane: Lane, total: float) -> str:
         f'fill="currentColor">{name}</text>'
         f'<g fill="{_COLOURS[lane.engine.value % len(_COLOURS)]}"><title>{name}</title>{pieces}</g>'
     )
-
-
-__all__ = ["bands"]

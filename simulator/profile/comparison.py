@@ -179,6 +179,3 @@ def _figures(before: Profile, after: Profile) -> list[tuple[str, str, str]]:
         both("DMA descriptors", ",", lambda one: one.dma.descriptors),
         both("table loads", ",", lambda one: one.table_loads),
     ]
-
-
-__all__ = ["Comparison"]

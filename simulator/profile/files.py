@@ -26,6 +26,3 @@ def complete(path: str | os.PathLike[str]) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-
-
-__all__ = ["complete"]

@@ -188,6 +188,3 @@ def _no_export(path: str, why: str) -> NeuronError:
         hint="Export with neuron-explorer view --output-format json, or give the parquet table of "
         "instructions.",
     )
-
-
-__all__ = ["Against", "Pair", "against", "read_instructions"]

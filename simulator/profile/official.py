@@ -73,6 +73,3 @@ def _text(value: Number) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
-
-
-__all__ = ["section", "summary"]

@@ -308,14 +308,3 @@ def _bytes_of(view: Any, low: int, high: int) -> np.ndarray[Any, np.dtype[np.boo
     found = np.zeros(high - low, bool)
     found[starts[(starts >= 0) & (starts < high - low)]] = True
     return found
-
-
-__all__ = [
-    "DynamicAccess",
-    "DynamicAccesses",
-    "UnorderedReadWarning",
-    "access_of",
-    "hull",
-    "meet",
-    "warn_of_read",
-]

@@ -283,15 +283,3 @@ def numbered_effect(number: int) -> Effect:
     """The effect of an instruction that makes values of a number (`value_numbers`) and puts them
     where neither registers nor indices decide."""
     return Effect(number.to_bytes(8, "little"), None, ())
-
-
-__all__ = [
-    "Effect",
-    "InStep",
-    "Key",
-    "Replicated",
-    "effect_of",
-    "numbered_effect",
-    "replica_key",
-    "replicas",
-]

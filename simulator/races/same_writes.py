@@ -411,6 +411,3 @@ _STEPS: dict[type[MachineInstruction], Callable[[SameWrites, int, int, range], N
     control.Branch: SameWrites._branch,
 }
 """What steps that do more than compute mean here."""
-
-
-__all__ = ["SameWrites", "meetings_of"]

@@ -182,6 +182,3 @@ def _race(
     low = max(access.touched.low for access in pair) - start
     high = min(access.touched.high for access in pair) - start
     return Race("cross-core", first, second, f"HBM tensor '{tensor[1]}'", None, (low, high))
-
-
-__all__ = ["Unordered"]

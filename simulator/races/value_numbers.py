@@ -313,19 +313,3 @@ def fixed_key(instruction: Instruction) -> list[Hashable]:
     only starts a transfer."""
     row = instruction.row
     return [row.name, "" if row.asynchronous else instruction.engine]
-
-
-__all__ = [
-    "COPIES",
-    "Box",
-    "Contents",
-    "Digests",
-    "EngineStates",
-    "Memories",
-    "Numbering",
-    "Place",
-    "Tile",
-    "deciding_attributes",
-    "fixed_key",
-    "interchangeable",
-]

@@ -468,6 +468,3 @@ def _count_bytes(timeline: CoreTimeline, transfer: Transfer, times: int) -> None
     timeline.hbm_write_bytes += times * written
     timeline.transfers += times
     timeline.descriptors += times * transfer.descriptors
-
-
-__all__ = ["TABLE_LOAD", "simulate"]

@@ -169,6 +169,3 @@ def constant_data(constant: Any) -> tuple[np.ndarray, str]:
             hint="Convert the array: constant.astype(numpy.int32).",
         )
     return data.reshape(data.shape or (1,)), dtype
-
-
-__all__ = ["allocate", "constant_data", "sizes_of"]

@@ -32,6 +32,3 @@ def assign(context: Context, dst: NkiTensor, value: Any, location: Location) -> 
             why="Elements take those of another tensor, and on chip a number.",
             hint="Make a tensor of the value on chip first, with nl.full or nl.shared_constant.",
         )
-
-
-__all__ = ["assign"]

@@ -160,6 +160,3 @@ class Binding:
             why="An inlined kernel accesses its caller's tensors where they are.",
             hint="Bind a whole tensor, or a copy of the view in one of its own.",
         )
-
-
-__all__ = ["Binding"]

@@ -383,6 +383,3 @@ def _collect(nodes: list[Node], used: set[Tensor]) -> None:
                     add(value.storage)
         else:
             _collect(node.body, used)
-
-
-__all__ = ["CoreBuilder", "refuse_others"]

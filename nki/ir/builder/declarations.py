@@ -129,6 +129,3 @@ def symbols_in(shapes: Iterable[Sequence[Any]]) -> list[Symbol]:
 
 def _symbols(size: Any) -> Iterable[Symbol]:
     return (size,) if isinstance(size, Symbol) else symbols_of_form(size)
-
-
-__all__ = ["Declarations", "parameter_memory", "symbols_in"]

@@ -130,6 +130,3 @@ def _refused(what: str) -> NeuronError:
         "those that it depends on (SDK nki/guides/how-to-scheduling-apis.rst).",
         hint='Name instructions with name="..." in their calls, and use these names.',
     )
-
-
-__all__ = ["Schedule", "add_edges", "check_edges", "schedule_of"]

@@ -275,6 +275,3 @@ def _frozen(value: Any) -> Any:
     if value.__class__ is list or value.__class__ is tuple:
         return tuple([_frozen(item) for item in value])
     return value
-
-
-__all__ = ["Caller", "Signatures", "emit", "first_of_signature", "function_of", "record"]

@@ -140,6 +140,3 @@ def _same(old: Any, new: Any) -> bool:
     if isinstance(old, Predicate) and isinstance(new, Predicate):
         return old.op == new.op and identical(old.form, new.form)
     return old is new
-
-
-__all__ = ["Block", "Matmul", "continued"]

@@ -227,6 +227,3 @@ class _Copy(Cloner):
         # Registers of the kernel first: the view may have registers of the caller.
         copy = self.accesses[id(access)] = binding.access(super().access(access))
         return copy
-
-
-__all__ = ["builders_of", "inline", "inline_on"]

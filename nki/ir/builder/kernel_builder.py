@@ -434,6 +434,3 @@ def _unknown(code: str, what: str, name: str, names: Any) -> NeuronError:
         why="Operations and their fields are those of the operation table.",
         hint=f"Did you mean {close[0]!r}?" if close else f"Names are {listed}.",
     )
-
-
-__all__ = ["Builder"]

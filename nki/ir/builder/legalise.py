@@ -240,6 +240,3 @@ _PASS_THROUGH = BY_CLASS | BY_VALUE | {Kind.register}
 
 def passes_through(field: Field) -> bool:
     return isinstance(field, Operand) or field.kind in _PASS_THROUGH
-
-
-__all__ = ["BY_CLASS", "BY_VALUE", "MISSING", "SEQUENCES", "check", "passes_through"]

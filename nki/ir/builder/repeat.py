@@ -156,6 +156,3 @@ def _moved(view: NkiTensor, following: NkiTensor, time: Any, builder: Builder) -
         root, start = storage.in_root()
         storage = builder.part(storage, root, start + time * step)
     return strided(storage, view.dtype, view.shape, view.strides, offset)
-
-
-__all__ = ["repeat"]

@@ -117,14 +117,3 @@ def alike(left: NkiTensor | Tensor, right: NkiTensor | Tensor) -> bool:
 def same_shape(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
     """Whether sizes are the same for all launches."""
     return len(left) == len(right) and all(identical(a, b) for a, b in zip(left, right))
-
-
-__all__ = [
-    "Results",
-    "alike",
-    "constant_written",
-    "no_result",
-    "result_of",
-    "returned",
-    "same_shape",
-]

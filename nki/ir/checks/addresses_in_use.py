@@ -52,6 +52,3 @@ def share_bytes(one: Tensor, other: Tensor) -> bool:
         and b0 < b1 + other.row_bytes
         and b1 < b0 + one.row_bytes
     )
-
-
-__all__ = ["AddressesInUse", "share_bytes"]

@@ -169,6 +169,3 @@ def _repeats(dst: Access) -> bool:
         stride == 0 and type(count) is int and count > 1
         for count, stride in zip(dst.shape, dst.strides)
     )
-
-
-__all__ = ["Hazards"]

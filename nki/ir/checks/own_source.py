@@ -174,6 +174,3 @@ class _Places:
             "data": (self._BASE + offset, False),
             "strides": strides,
         }
-
-
-__all__ = ["View", "meets_elsewhere", "overlap", "view_of"]

@@ -72,6 +72,3 @@ def _read(node: Node) -> Iterator[Register]:
         values = (node.register,)
     for value in values:
         yield from form_registers(value.form if isinstance(value, Predicate) else value)
-
-
-__all__ = ["maybe_unset", "refuse_never_written"]

@@ -103,6 +103,3 @@ def _absent(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[st
         for f in dataclasses.fields(self)
         if f.init and f.name not in given and f.default is missing and f.default_factory is missing
     ]
-
-
-__all__ = ["NKIObject"]

@@ -38,6 +38,3 @@ class OutsideView(NkiTensor):
     @property
     def storage(self) -> Tensor:  # type: ignore[override]
         raise self.problem.with_traceback(None)
-
-
-__all__ = ["OutsideView"]

@@ -187,6 +187,3 @@ for _name, (_symbol, _function) in _UNARY.items():
     setattr(NoNumber, f"__{_name}__", _operator(_symbol, _function))
 for _name, (_symbol, _function) in _COMPARISONS.items():
     setattr(NoNumber, f"__{_name}__", _operator(_symbol, _function + _BRANCH))
-
-
-__all__ = ["NoNumber"]

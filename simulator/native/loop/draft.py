@@ -352,6 +352,3 @@ def _meet(left: Window, right: Window) -> bool:
         if left.high <= distance + right.low or distance + right.high <= left.low:
             return False
     return True
-
-
-__all__ = ["ANYWHERE", "Drafting", "Members"]

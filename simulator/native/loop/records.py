@@ -640,5 +640,3 @@ _CONTROL: dict[str, Callable[[Packing, int, Instruction], dict[str, int]]] = {
 
 CONTROL_RECORDS = frozenset(_CONTROL) | {control.SendReceive.name}
 """The rows that control a stream and that the loop executes; exchanges have operands, too."""
-
-__all__ = ["CONTROL_RECORDS", "Packing"]

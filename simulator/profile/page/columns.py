@@ -283,6 +283,3 @@ def _share(one: Box, other: Box) -> bool:
         and one[1] < other[1] + other[2]
         and other[1] < one[1] + one[2]
     )
-
-
-__all__ = ["TICKS", "Packed", "drawn"]

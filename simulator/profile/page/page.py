@@ -151,6 +151,3 @@ def _source_row(
         f"<td>{markup.escape(text)}</td>",
     )
     return f"<tr{' class=hot' if percent >= 10 else ''}>{''.join(cells)}</tr>"
-
-
-__all__ = ["page", "write_html"]
