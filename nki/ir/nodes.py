@@ -12,7 +12,7 @@ register terms. Loop variables are registers. Strides are ints or polynomials.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from isa.affine import structure
@@ -284,47 +284,22 @@ class While:
 Node = Op | Loop | While
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Kernel:
     """A traced kernel. `parameters` are the input tensors in call order (None entries do not
     occur: arguments that are not tensors are part of the specialisation), `results` the output
     tensors in return order, `bodies` one node list per core."""
 
-    __slots__ = (
-        "bodies",
-        "guards",
-        "name",
-        "parameter_names",
-        "parameters",
-        "placement",
-        "results",
-        "symbols",
-        "target",
-        "tensors",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        target: str,
-        parameters: list[Tensor],
-        parameter_names: list[str],
-        results: list[Tensor],
-        bodies: list[list[Node]],
-        tensors: list[Tensor],
-        symbols: list[Any] | None = None,
-        guards: list[Guard] | None = None,
-        placement: dict[Tensor, tuple[int, int]] | None = None,
-    ) -> None:
-        self.name = name
-        self.target = target
-        self.parameters = parameters
-        self.parameter_names = parameter_names
-        self.results = results
-        self.bodies = bodies
-        self.tensors = tensors
-        self.symbols = symbols or []
-        self.guards = guards or []
-        self.placement = placement
+    name: str
+    target: str
+    parameters: list[Tensor]
+    parameter_names: list[str]
+    results: list[Tensor]
+    bodies: list[list[Node]]
+    tensors: list[Tensor]
+    symbols: list[Any] = field(default_factory=list)
+    guards: list[Guard] = field(default_factory=list)
+    placement: dict[Tensor, tuple[int, int]] | None = None
 
     @property
     def has_loops(self) -> bool:
@@ -337,18 +312,7 @@ class Kernel:
         placement: dict[Tensor, tuple[int, int]] | None = None,
     ) -> Kernel:
         """The same kernel with other bodies."""
-        return Kernel(
-            self.name,
-            self.target,
-            self.parameters,
-            self.parameter_names,
-            self.results,
-            bodies,
-            tensors,
-            self.symbols,
-            self.guards,
-            placement,
-        )
+        return replace(self, bodies=bodies, tensors=tensors, placement=placement)
 
 
 def storages(values: Iterable[Any]) -> Iterator[Tensor]:

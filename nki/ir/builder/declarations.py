@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from isa.affine import Symbol
@@ -16,35 +17,21 @@ from nki.ir.nodes import Kernel, Node, Tensor
 from nki.ir.views.tensor import NkiTensor
 
 
+@dataclass(slots=True, eq=False)
 class Declarations:
     """The declarations of a kernel for `cores` cores of a target, as far as they are made."""
 
-    __slots__ = (
-        "cores",
-        "guards",
-        "inlined",
-        "name",
-        "parameter_names",
-        "parameters",
-        "results",
-        "returned",
-        "symbols",
-        "target",
-        "tensors",
-    )
-
-    def __init__(self, name: str, target: Target, cores: int) -> None:
-        self.name = name
-        self.target = target
-        self.cores = cores
-        self.parameters: list[Tensor] = []
-        self.parameter_names: list[str] = []
-        self.tensors: list[Tensor] = []
-        self.guards = Guards()
-        self.symbols: list[Symbol] = []
-        self.results = Results(())
-        self.inlined: dict[str, int] = {}
-        self.returned: list[NkiTensor] = []
+    name: str
+    target: Target
+    cores: int
+    parameters: list[Tensor] = field(default_factory=list)
+    parameter_names: list[str] = field(default_factory=list)
+    tensors: list[Tensor] = field(default_factory=list)
+    guards: Guards = field(default_factory=Guards)
+    symbols: list[Symbol] = field(default_factory=list)
+    results: Results = field(default_factory=lambda: Results(()))
+    inlined: dict[str, int] = field(default_factory=dict)
+    returned: list[NkiTensor] = field(default_factory=list)
 
     def parameter(
         self,
