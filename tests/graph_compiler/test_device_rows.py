@@ -136,3 +136,61 @@ def test_products_of_products(type: str, rows: int, hidden: int) -> None:
         op.row.name for body in assemble(module, TARGETS["trn2"]).bodies for op in operations(body)
     ]
     assert rows > 128 or hidden % 128 or names.count("nc_transpose") == 2
+
+
+SOFTMAX = """HloModule softmax
+most { a = bf16[] parameter(0)
+ b = bf16[] parameter(1)
+ ROOT m = bf16[] maximum(a, b)
+}
+plus { a = bf16[] parameter(0)
+ b = bf16[] parameter(1)
+ ROOT m = bf16[] add(a, b)
+}
+ENTRY e {
+ x = bf16[4200,356] parameter(0)
+ least = bf16[] constant(-inf)
+ zero = bf16[] constant(0)
+ m = bf16[4200] reduce(x, least), dimensions={1}, to_apply=most
+ ms = bf16[4200,356] broadcast(m), dimensions={0}
+ d = bf16[4200,356] subtract(x, ms)
+ y = bf16[4200,356] exponential(d)
+ s = bf16[4200] reduce(y, zero), dimensions={1}, to_apply=plus
+ ss = bf16[4200,356] broadcast(s), dimensions={0}
+ ROOT r = bf16[4200,356] divide(y, ss)
+}"""
+
+
+def test_short_rows_are_on_chip_for_all_steps_and_share_what_each_has_once() -> None:
+    """A reciprocal of several rows at a time, and no step by way of HBM."""
+    x = (3 * np.random.default_rng(3).standard_normal((4200, 356))).astype(DTYPES["bf16"])
+    compiled = compile(parse_text(SOFTMAX), "trn2")
+    (found,), profile = compiled.profile(x)
+    wide = np.exp(x.astype(np.float64) - x.astype(np.float64).max(1, keepdims=True))
+    np.testing.assert_allclose(
+        found.astype(np.float64), wide / wide.sum(1, keepdims=True), rtol=2.0**-6
+    )
+    moved = profile.dma.hbm_read_bytes + profile.dma.hbm_write_bytes
+    assert moved < 1.1 * 2 * x.nbytes
+    program = compiled.kernel.program
+    rows = [i.row.name for stream in program.cores[0].streams.values() for i in stream]
+    assert 0 < sum("eciprocal" in name for name in rows) < 4200 / 128
+
+
+@pytest.mark.parametrize("fold", ["add", "maximum"])
+@pytest.mark.parametrize("rows", [129, 255, 300])
+def test_rows_that_groups_leave_over_are_folded_beside_each_other(rows: int, fold: str) -> None:
+    """Not one by one by the first group: they would take longer than all others."""
+    text = f"""HloModule fold
+f {{ a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT m = f32[] {fold}(a, b) }}
+ENTRY e {{ x = f32[{rows},2100] parameter(0)
+ start = f32[] constant({"0" if fold == "add" else "-inf"})
+ ROOT r = f32[2100] reduce(x, start), dimensions={{0}}, to_apply=f }}"""
+    x = np.random.default_rng(3).standard_normal((rows, 2100)).astype(np.float32)
+    (found,), profile = compile(parse_text(text), "trn2").profile(x)
+    wanted = x.astype(np.float64).sum(0) if fold == "add" else x.max(0)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4 if fold == "add" else 0)
+    if fold == "add":
+        assert profile.total_ns < 25_000  # 27,434 with one column of partitions each

@@ -136,17 +136,13 @@ def test_nki_run_of_the_sources_of_models_gives_their_results(
     inputs = list(conformance_models.inputs_of(model))
     compiled = compile(load(model.path), "trn2")
     kernel = as_kernel(file.read_text(), tmp_path / "read.py")
-    words = []
-    for parameter, array in zip(
-        inspect.signature(kernel).parameters, compiled._given(inputs), strict=True
-    ):
+    results = tmp_path / "results"
+    words = ["--target", "trn2", "--save-outputs", str(results)]
+    parameters = inspect.signature(kernel).parameters
+    for parameter, array in zip(parameters, compiled._given(inputs), strict=True):
         np.save(tmp_path / f"{parameter}.npy", array)
         words += ["--input", f"{parameter}=@{tmp_path / parameter}.npy"]
-    results = tmp_path / "results"
-    assert (
-        nki_command(["run", f"{file}:{kernel.__name__}", *words, "--save-outputs", str(results)])
-        == 0
-    )
+    assert nki_command(["run", f"{file}:{kernel.__name__}", *words]) == 0
     expected = compiled(*inputs)
     assert len(list(results.iterdir())) == len(expected)
     for number, wanted in enumerate(expected):

@@ -380,6 +380,24 @@ def test_numbers_and_columns_on_either_side():
     np.testing.assert_array_equal(run(nl.add, x, half), x + column)
 
 
+def test_several_rows_of_a_partition_are_each_divided_by_a_number():
+    """By an operation for each row, with one reciprocal for all."""
+    x = numbers((24, 130)).reshape(8, 3, -1)
+    divisors = np.ascontiguousarray(x[:, ::-1, 40:41])
+
+    @nki.jit
+    def kernel(a, b):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        tile, column = (nl.ndarray(t.shape, dtype=t.dtype, buffer=nl.sbuf) for t in (a, b))
+        nisa.dma_copy(dst=tile, src=a)
+        nisa.dma_copy(dst=column, src=b)
+        nisa.dma_copy(dst=out, src=nl.divide(tile, column.broadcast(2, x.shape[2])))
+        return out
+
+    with np.errstate(all="ignore"):
+        assert_close(kernel(x, divisors), x.astype(np.float64) / divisors, 2)
+
+
 def test_tiles_of_three_dimensions():
     x, y = numbers((4, 10)), numbers((4, 10))
     cube = (4, 2, x.shape[1] // 2)

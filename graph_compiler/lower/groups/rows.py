@@ -87,7 +87,8 @@ class Rows(RowProducts):
         nests = [member for member in group.members if isinstance(member, RowNest)]
         widest = max((math.prod(a.count for a in nest.inner) for nest in nests), default=0)
         flat = all(len(nest.inner) < FREE_RANK for nest in nests)
-        self.together = widest <= _SHORT and flat
+        short = _SHORT_MOMENTS if moments(device, group.members) else _SHORT
+        self.together = widest <= short and flat
         self.each = self._rows_each(widest)
         if self.each > 1:
             self.shared = group.read - group.apart
@@ -222,7 +223,7 @@ class Rows(RowProducts):
             price = cost(own, operands, passes(member.loop), device.target)
             engines += blocks * price.engines
             transfers += blocks * price.transfers
-            fixed += blocks * price.fixed
+            fixed += min(blocks, _EXPOSED) * price.fixed  # tiles of rows overlap
         for buffer in self.resident:
             if buffer not in self.inside:
                 moved = self.total * group.steps[buffer] * item_size(group.types[buffer])
@@ -612,9 +613,16 @@ loads would be started by registers."""
 _ROUNDS = 8
 """The least number of tiles of several rows a partition, so that transfers and engines overlap."""
 
-_SHORT = 256
+_EXPOSED = 8
+"""Tiles of rows whose beginnings and ends no other tile hides, about."""
+
+_SHORT = 512
 """Elements of a row up to which operations take several rows of a partition at a time: a column for
-each of them is then less than what operations take besides."""
+each of them is then less than what operations take besides, and what a row has one number of is
+computed for several."""
+
+_SHORT_MOMENTS = 160
+"""The same where sums and sums of squares are one pass over each row."""
 
 _OPERATION = 2048
 """Elements of a partition that an operation has of several rows."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -349,7 +350,7 @@ def scaled(step: ElementStep, values: Sequence[Any]) -> Scaled | None:
     if kind(step.type) != "real" or len(values) != 2 or not isinstance(values[0], NkiTensor):
         return None
     tile, other = values
-    column = isinstance(other, NkiTensor) and math.prod(other.shape[1:]) == 1
+    column = isinstance(other, NkiTensor) and _is_by_row(tile, other)
     if isinstance(other, NkiTensor) and (not column or other.shape == tile.shape):
         return None
     if step.op == "multiply":
@@ -361,10 +362,23 @@ def scaled(step: ElementStep, values: Sequence[Any]) -> Scaled | None:
     return None
 
 
+_LEAST_ROW, _MOST_ROWS = 128, 64
+"""Elements of a row from which on, and rows up to which, functions of several rows of a partition
+are an operation each."""
+
+
+def _is_by_row(tile: NkiTensor, column: NkiTensor) -> bool:
+    """Whether a tile has one number for each row of another."""
+    if math.prod(column.shape[1:]) == 1:
+        return True
+    *rows, width = tile.shape
+    return (*rows, 1) == column.shape and width >= _LEAST_ROW and math.prod(rows[1:]) <= _MOST_ROWS
+
+
 def _wide_column(column: NkiTensor) -> NkiTensor:
-    """A column in fp32, [partitions, 1]."""
+    """A column in fp32, [partitions, rows]."""
     wide = column if column.dtype == "float32" else nl.copy(column, dtype="float32")
-    return wide.reshape((column.shape[0], 1))
+    return wide.reshape((column.shape[0], math.prod(column.shape[1:])))
 
 
 def activated(step: ElementStep, value: Scaled, total: NkiTensor | None = None) -> NkiTensor:
@@ -372,11 +386,11 @@ def activated(step: ElementStep, value: Scaled, total: NkiTensor | None = None) 
     of its results along rows, in fp32."""
     e = Emitter(ACTIVATIONS[step.op], None)
     result = e.result(value.tile.shape, dtype_of(step))
-    options: dict[str, Any] = {} if value.bias is None else {"bias": value.bias}
+    options: dict[str, Any] = {}
     if total is not None:
         command = ReduceCommand.reset_reduce
         options |= {"reduce_op": ALU["add"], "reduce_res": total, "reduce_cmd": command}
-    e.activate(result, ACTIVATIONS[step.op], value.tile, scale=value.scale, **options)
+    _activate(e, result, ACTIVATIONS[step.op], value, options)
     return result
 
 
@@ -384,8 +398,26 @@ def shifted(step: ElementStep, value: Scaled) -> NkiTensor:
     """What was put off, by the scalar engine."""
     e = Emitter("copy", None)
     result = e.result(value.tile.shape, dtype_of(step))
-    e.activate(result, "copy", value.tile, scale=value.scale, bias=value.bias)
+    _activate(e, result, "copy", value, {})
     return result
+
+
+def _activate(
+    e: Emitter, result: NkiTensor, function: str, value: Scaled, options: dict[str, Any]
+) -> None:
+    """A function of what was put off: by one operation, or one for each row."""
+    numbers = {"scale": value.scale} | ({} if value.bias is None else {"bias": value.bias})
+    columns = {name: n for name, n in numbers.items() if isinstance(n, NkiTensor)}
+    if all(column.shape[1] == 1 for column in columns.values()):
+        e.activate(result, function, value.tile, **numbers, **options)
+        return
+    for number, row in enumerate(product(*map(range, result.shape[1:-1]))):
+        own = {
+            name: n[:, number : number + 1] if name in columns and n.shape[1] > 1 else n
+            for name, n in numbers.items()
+        }
+        place = (slice(None), *row)
+        e.activate(result[place], function, value.tile[place], **own, **options)
 
 
 _PLAIN = frozenset({"add", "subtract", "multiply", "maximum", "minimum", "abs", "negate"})

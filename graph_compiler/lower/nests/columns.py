@@ -193,8 +193,8 @@ def _cost(device: Device, loop: LoopNest, sides: Sides, shares: Shares) -> float
         share -= _BESIDE
     passes = share + len(_computed(loop))
     vector = tiles * (passes * elements / clock + 100 * shares.height.bit_length())
-    left = rows.count % shares.groups  # by the first group alone
-    vector += several * wide * left * (passes * shares.width / clock + 100)
+    if rows.count % shares.groups:  # one row more for each of the first groups
+        vector += several * wide * (passes * shares.width / clock + 100)
     across = 0.0
     if shares.groups > 1:
         across = several * wide * shares.width * (4 / target.clock_ghz(Engine.tensor) + 1)
@@ -285,10 +285,9 @@ class Columns:
         if left:
             here = _moved(offsets, rows, whole * height)
             self._add(totals, self._values(here, batch, width, (groups, each), left))
-        for start in range(each * groups, rows.count, height):
-            count = min(height, rows.count - start)
-            value = self._values(_moved(offsets, rows, start), batch, width, (1, each), count)
-            self._add((sums, totals[1][:kept]), value)
+        if left := rows.count - each * groups:  # one for each of the first groups
+            value = self._values(_moved(offsets, rows, each * groups), batch, width, (left, 1), 1)
+            self._add((sums, totals[1][: kept * left]), value)
         self._across(totals[1], result[:, mine:], groups)
         self._keep(result, offsets[0], batch, first)
 
