@@ -12,10 +12,10 @@ from isa.operations.vector import ScalarTensorTensor, TensorReduce, TensorScalar
 from isa.rules import check_call
 from isa.spec import Operation
 from isa.target import TARGETS
-from nki.advice.changed import Changed, Line, is_whole, line_of, mentions, rewritten
+from nki.advice.changed import Changed, Line, is_whole, line_of, mentions, rewritten, writers
 from nki.advice.reads import Fields, fields_of, is_dead, same_view
 from nki.ir.begins import begin, written_by
-from nki.ir.nodes import Access, Kernel, Node, Op
+from nki.ir.nodes import Access, Kernel, Node, Op, Tensor
 from nki.ir.rewrite import Numbering
 
 Fuse = Callable[[Fields, Fields, Numbering], "Fused | None"]
@@ -24,11 +24,13 @@ MULTIPLY, ADD, SUBTRACT = ALU["multiply"], ALU["add"], ALU["subtract"]
 
 
 class Fused(NamedTuple):
-    """One operation in the place of two, and what comes before it."""
+    """One operation in the place of two, and what comes `before` it: what negates the column of a
+    tensor, `negated`."""
 
     row: type[Operation]
     fields: Fields
     before: tuple[Node, ...] = ()
+    negated: Tensor | None = None
 
 
 class Fusion(NamedTuple):
@@ -72,7 +74,7 @@ def fused(kernel: Kernel, line: Line) -> Iterator[Changed]:
             beside = f" with line {', '.join(map(str, others))}" if others else ""
             same = found.exact and not fusion.keeps
             text, pairs = fusion.text.format(beside), frozenset(found.pairs)
-            yield Changed(fusion.bottleneck, text, changed, same, of=pairs)
+            yield Changed(fusion.bottleneck, text + found.negation(), changed, same, of=pairs)
 
 
 class _Fusing:
@@ -85,6 +87,17 @@ class _Fusing:
         self.lines: set[int] = set()
         self.pairs: set[Op] = set()
         self.exact = True
+        self.negated: set[Tensor] = set()
+
+    def negation(self) -> str:
+        """How the reductions make minus their columns themselves, where these are needed."""
+        known = writers(self.kernel) if self.negated else {}
+        ops = [op for tensor in self.negated for op in known.get(tensor, [])]
+        if not ops or any(op.row is not TensorReduce or fields_of(op)["negate"] for op in ops):
+            return ""
+        lines = sorted({place[1] for op in ops if (place := line_of(op)) is not None})
+        where = ", ".join(map(str, lines))
+        return f"; nisa.tensor_reduce of line {where} makes minus its column by negate=True"
 
     def nodes(self, nodes: list[Node], numbering: Numbering) -> list[Node] | None:
         """The nodes with pairs fused; None without any."""
@@ -137,6 +150,8 @@ class _Fusing:
         values = tuple(found.fields[name] for name in found.row.field_names)
         if check_call(found.row, values, TARGETS[self.kernel.target]) is not None:
             return None
+        if found.negated is not None:
+            self.negated.add(found.negated)
         self.pairs |= {first, second}
         self.exact &= one["dst"].dtype == "float32"
         self.lines |= {place[1] for op in (first, second) if (place := line_of(op)) is not None}
@@ -159,6 +174,7 @@ def _into_activation(first: Fields, second: Fields, numbering: Numbering) -> Fus
     if second["scale"] != 1.0 or second["bias"] is not None:
         return None
     before: tuple[Node, ...] = ()
+    column: Tensor | None = None
     for number, (op, operand, is_reversed) in enumerate(steps):
         if op is MULTIPLY and number == 0:
             scale = operand
@@ -169,11 +185,11 @@ def _into_activation(first: Fields, second: Fields, numbering: Numbering) -> Fus
                 if negated is None:
                     return None
                 bias, before = negated
+                column = operand.storage if before else None
         else:
             return None
-    return Fused(
-        Activation, {**second, "data": first["data"], "scale": scale, "bias": bias}, before
-    )
+    fields = {**second, "data": first["data"], "scale": scale, "bias": bias}
+    return Fused(Activation, fields, before, column)
 
 
 def _negated(operand: Any, numbering: Numbering) -> tuple[Any, tuple[Node, ...]] | None:

@@ -311,6 +311,18 @@ def test_the_changed_kernel_computes_the_same_without_races(case):
         np.testing.assert_allclose(output, wanted, rtol=2e-5, atol=2e-5 * np.abs(wanted).max())
 
 
+@pytest.mark.parametrize("body", [shifted_exp, two_operators, scaled_tanh])
+def test_a_bias_that_a_reduction_can_negate_is_told_how(body):
+    source, start = inspect.getsourcelines(body)
+    (line,) = [start + i for i, text in enumerate(source) if "# here" in text]
+    kernel = by_rows(body).trace(nki.TensorSpec(A.shape, nl.float32), target="trn2")
+    texts = [one.text for one in fused(kernel, (__file__, line))]
+    reduced = [start + i for i, text in enumerate(source) if "tensor_reduce" in text]
+    told = [text for text in texts if "negate=True" in text]
+    assert texts and len(told) == (body is shifted_exp)
+    assert all(f"nisa.tensor_reduce of line {reduced[0]} makes minus" in text for text in told)
+
+
 def test_a_tile_that_held_something_before_is_loaded_by_copying():
     def again(a, here):
         x, y, z = (tile(128, COLUMNS) for _ in range(3))
