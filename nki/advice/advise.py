@@ -13,6 +13,7 @@ from nki.advice.buffers import deeper_buffers
 from nki.advice.changed import Changes, Line
 from nki.advice.engines import open_starter, other_engine
 from nki.advice.fusions import fused
+from nki.advice.invariant import hoisted_work
 from nki.advice.loads import early_load, hoisted_load, split_load
 from nki.advice.moments import one_pass_moments
 from nki.advice.operands import half_operands
@@ -43,6 +44,7 @@ _WORKING = frozenset({Cause.COMPUTE, Cause.PORT, Cause.SEMAPHORE, Cause.FILL_AND
 
 CHANGES: Mapping[Changes, frozenset[Cause]] = {
     hoisted_load: _LOADING,
+    hoisted_work: _WORKING,
     repeated_load: _LOADING,
     contiguous_rows: frozenset({Cause.DESCRIPTORS, Cause.BANDWIDTH}),
     merged_loads: _LOADING,

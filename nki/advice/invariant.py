@@ -1,0 +1,178 @@
+"""Work that gives the same in each iteration of a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from isa.enums import ReduceCommand
+from isa.machine.scalar import ACCUMULATORS, TABLE
+from isa.machine.tensor import STATIONARY
+from isa.target import TARGETS
+from nki.advice.changed import (
+    Changed,
+    Line,
+    line_of,
+    registers_written,
+    rewritten,
+    transfer,
+    writers,
+)
+from nki.advice.reads import fields_of
+from nki.ir.begins import begun, begun_by, used_by
+from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Tensor, storages
+from nki.ir.replace import Renamed
+from nki.ir.rewrite import Numbering, form_registers
+
+
+def hoisted_work(kernel: Kernel, line: Line) -> Iterator[Changed]:
+    """What a line makes again and again of the same is made once, before.
+
+    Before:
+
+        for start in range(0, rows, 128):
+            nisa.dma_copy(dst=row, src=bias)
+            nisa.nc_stream_shuffle(dst=everywhere, src=row, shuffle_mask=[0] * 32)
+
+    After:
+
+        nisa.dma_copy(dst=row, src=bias)
+        nisa.nc_stream_shuffle(dst=everywhere, src=row, shuffle_mask=[0] * 32)
+        for start in range(0, rows, 128):
+            ...
+    """
+    hoisting = _Hoisting(kernel, line)
+    new = rewritten(kernel, hoisting.rewrite)
+    if new is not None:
+        of = frozenset(hoisting.dropped)
+        yield Changed("hoistable work", "make it once, before the loop", new, of=of)
+
+
+_OWN_STATE = frozenset({ACCUMULATORS, STATIONARY, TABLE})
+"""State of engines that each operation sets up for itself, if it goes on with no reduction."""
+
+
+class _Hoisting:
+    """The work of a line that comes once; `dropped` are the operations that were there for it."""
+
+    def __init__(self, kernel: Kernel, line: Line) -> None:
+        self.kernel = kernel
+        self.line = line
+        self.writers = writers(kernel)
+        self.dropped: set[Op] = set()
+
+    def rewrite(self, nodes: list[Node], numbering: Numbering) -> list[Node] | None:
+        result = self._once(self._out_of_loops(nodes))
+        return None if result is nodes else result
+
+    def _out_of_loops(self, nodes: list[Node]) -> list[Node]:
+        """The nodes, where what does not depend on its loop comes before it."""
+        result: list[Node] = []
+        for node in nodes:
+            known = self._constant(node.body, node) if isinstance(node, Loop) else {}
+            made = self._with_inputs([t for t in known if self._is_here(known[t])], known)
+            if not isinstance(node, Loop) or not made:
+                result.append(node)
+                continue
+            ops = {op for tensor in made for op in known[tensor]}
+            moved = [n for n in node.body if n in ops or begun_by(n) in made]
+            body = [n for n in node.body if n not in ops and begun_by(n) not in made]
+            self.dropped |= ops
+            result += moved
+            where = node.unroll, node.location
+            result.append(Loop(node.variable, node.lower, node.upper, node.step, body, *where))
+        return result if len(result) > len(nodes) else nodes
+
+    def _once(self, nodes: list[Node]) -> list[Node]:
+        """The nodes, where of tensors that are made alike the first one stays."""
+        made = self._constant(nodes, None)
+        first: dict[Any, Tensor] = {}
+        keys: dict[Tensor, Any] = {}
+        alike = {t: first.setdefault(_content(t, made, keys), t) for t in made}
+        repeated = [t for t, kept in alike.items() if kept is not t and self._is_here(made[t])]
+        again = {t: alike[t] for t in self._with_inputs(repeated, made) if alike[t] is not t}
+        if not again:
+            return nodes
+        gone = {op for tensor in again for op in made[tensor]}
+        self.dropped |= gone
+        left = [n for n in nodes if n not in gone and begun_by(n) not in again]
+        return Renamed(again).nodes(left)
+
+    def _is_here(self, ops: list[Op]) -> bool:
+        """Whether the line computes any of this; loads alone are `hoisted_load`'s."""
+        return any(line_of(op) == self.line and transfer(op, self.kernel) is None for op in ops)
+
+    def _with_inputs(self, wanted: list[Tensor], made: dict[Tensor, list[Op]]) -> set[Tensor]:
+        """Tensors, and those that they are made of."""
+        found: set[Tensor] = set()
+        while wanted:
+            tensor = wanted.pop()
+            if tensor not in found:
+                found.add(tensor)
+                wanted += [t for op in made[tensor] for t in storages(op.values) if t in made]
+        return found
+
+    def _constant(self, nodes: list[Node], loop: Loop | None) -> dict[Tensor, list[Op]]:
+        """The tensors that begin in a list of nodes and are made there of what nothing changes."""
+        varying = set() if loop is None else registers_written(nodes) | {loop.variable}
+        places = {node: place for place, node in enumerate(nodes)}
+        made: dict[Tensor, list[Op]] = {}
+        for tensor in begun(nodes):
+            ops = self.writers.get(tensor, [])
+            free = tensor.address is None and tensor.role == "local" and not tensor.divided
+            if free and ops and all(op in places and self._is_plain(op, varying) for op in ops):
+                made[tensor] = ops
+        read: dict[Tensor, int] = {}
+        for place, node in enumerate(nodes):
+            for tensor in used_by(node):
+                if tensor in made and node not in made[tensor]:
+                    read.setdefault(tensor, place)
+        made = {t: ops for t, ops in made.items() if places[ops[-1]] < read.get(t, len(nodes))}
+        while True:
+            left = {t: ops for t, ops in made.items() if self._is_known(ops, made)}
+            if len(left) == len(made):
+                return made
+            made = left
+
+    def _is_plain(self, op: Op, varying: set[Any]) -> bool:
+        """Whether an operation gives the same of the same: it has no state, and neither indices
+        nor registers that a loop changes."""
+        accesses = [value for value in op.values if isinstance(value, Access)]
+        registers = {register for access in accesses for register in form_registers(access)}
+        has_rows = any(access.vector_offset is not None for access in accesses)
+        if op.row.register_writes or registers & varying or has_rows:
+            return False
+        if fields_of(op).get("reduce_cmd", ReduceCommand.idle) is not ReduceCommand.idle:
+            return False
+        steps = op.row.expand(op.values, TARGETS[self.kernel.target])
+        return all(state.name in _OWN_STATE for step in steps for state in step.row.state)
+
+    def _is_known(self, ops: list[Op], made: dict[Tensor, list[Op]]) -> bool:
+        """Whether all that operations use is made of what nothing changes, or given."""
+        used = {tensor for op in ops for tensor in storages(op.values)}
+        return all(t in made or (not t.memory.on_chip and t not in self.writers) for t in used)
+
+
+def _content(tensor: Tensor, made: dict[Tensor, list[Op]], keys: dict[Tensor, Any]) -> Any:
+    """Equal for tensors that are made alike of the same."""
+    if tensor not in keys:
+        ops = tuple(
+            (op.row, tuple(_value(value, tensor, made, keys) for value in op.values))
+            for op in made[tensor]
+        )
+        keys[tensor] = tensor.memory, tensor.shape, tensor.dtype, tensor.core, ops
+    return keys[tensor]
+
+
+def _value(
+    value: Any, tensor: Tensor, made: dict[Tensor, list[Op]], keys: dict[Tensor, Any]
+) -> Any:
+    if not isinstance(value, Access):
+        return type(value), value if value.__hash__ else repr(value)
+    of = value.storage
+    is_own = of is tensor
+    content = "itself" if is_own else _content(of, made, keys) if of in made else of
+    return content, value.geometry
+
+
+__all__ = ["hoisted_work"]

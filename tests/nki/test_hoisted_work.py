@@ -1,0 +1,128 @@
+"""Advice to make once what each iteration makes of the same: what it changes computes the same bits,
+and the kernel that does it by hand is at least as fast; what differs stays."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from nki.advice.advise import retimed
+from nki.advice.invariant import hoisted_work
+from nki.pipeline import compile_kernel
+from nki.verification import verify_program
+from simulator import run
+from simulator.timing import simulate
+
+SHAPES = (nki.TensorSpec((512, 1024), nl.float32), nki.TensorSpec((1, 1024), nl.float32))
+RANDOM = np.random.default_rng(0)
+A, G = (RANDOM.standard_normal(spec.shape, dtype=np.float32) for spec in SHAPES)
+
+
+def everywhere(g):
+    return nl.broadcast_to(nl.load(g), (128, g.shape[1]))  # repeated
+
+
+def result(a):
+    return nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+
+
+@nki.jit(target="trn2")
+def in_the_loop(a, g):
+    out = result(a)
+    for start in range(0, a.shape[0], 128):
+        here = nl.ds(start, 128)
+        nl.store(out[here, :], nl.multiply(nl.load(a[here, :]), everywhere(g)))
+    return out
+
+
+@nki.jit(target="trn2")
+def in_a_rolled_loop(a, g):
+    out = result(a)
+
+    def body(start):
+        here = nl.ds(start, 128)
+        nl.store(out[here, :], nl.multiply(nl.load(a[here, :]), everywhere(g)))
+
+    nl.fori_loop(0, a.shape[0], body, 128)
+    return out
+
+
+@nki.jit(target="trn2")
+def before_the_loop(a, g):
+    out, factor = result(a), everywhere(g)
+    for start in range(0, a.shape[0], 128):
+        here = nl.ds(start, 128)
+        nl.store(out[here, :], nl.multiply(nl.load(a[here, :]), factor))
+    return out
+
+
+def line_in(function, mark="# repeated"):
+    source, start = inspect.getsourcelines(function)
+    return next(start + i for i, text in enumerate(source) if mark in text)
+
+
+@pytest.mark.parametrize("kernel", [in_the_loop, in_a_rolled_loop])
+def test_what_is_the_same_in_each_iteration_comes_before_the_loop(kernel) -> None:
+    traced = kernel.trace(*SHAPES, target="trn2")
+    program = compile_kernel(traced)
+    timeline = simulate(program, keep_path=True)
+    found = [
+        one
+        for one in retimed(traced, {}, program, timeline)
+        if one.changed.bottleneck == "hoistable work"
+    ]
+    (one,) = found
+    assert (one.place.file, one.place.line) == (__file__, line_in(everywhere))
+    changed = compile_kernel(one.changed.kernel)
+    verify_program(changed)
+    (output,), (wanted,) = (run(each, [A, G]).outputs for each in (changed, program))
+    np.testing.assert_array_equal(output, wanted)
+    np.testing.assert_array_equal(output, A * G)
+    assert one.total_ns < 0.9 * timeline.total_ns
+    if kernel is in_the_loop:  # where the first iteration loads its rows before the factor
+        by_hand = simulate(compile_kernel(before_the_loop.trace(*SHAPES, target="trn2"))).total_ns
+        assert 0.85 * one.total_ns <= by_hand <= 1.01 * one.total_ns
+
+
+def test_what_differs_stays() -> None:
+    @nki.jit(target="trn2")
+    def kernel(a, g):
+        out = result(a)
+        for start in range(0, a.shape[0], 128):
+            here = nl.ds(start, 128)
+            x = nl.load(a[here, :])
+            row = nl.load(g)
+            scaled = nl.multiply(x, 2.0)  # other rows
+            noise = nl.rand((128, a.shape[1]), dtype=nl.float32)  # other numbers
+            factor = nl.multiply(row, 3.0)  # counted on
+            nisa.tensor_scalar(dst=factor, data=factor, op0=nl.add, operand0=float(start))
+            nl.store(out[here, :], nl.add(nl.add(scaled, noise), x))
+            nisa.dma_copy(dst=out[nl.ds(start, 1), :], src=factor)
+        return out
+
+    traced = kernel.trace(*SHAPES, target="trn2")
+    for mark in ("# other rows", "# other numbers", "# counted on"):
+        assert list(hoisted_work(traced, (__file__, line_in(kernel.function, mark)))) == []
+
+
+def test_what_is_made_of_an_output_stays() -> None:
+    """The second iteration reads what the first one wrote."""
+
+    @nki.jit(target="trn2")
+    def kernel(a, g):
+        out = result(g)
+        nisa.dma_copy(dst=out, src=g)
+        for _ in range(3):
+            row = nl.multiply(nl.load(out), 2.0)  # of what was written
+            nl.store(out, row)
+        return out
+
+    traced = kernel.trace(*SHAPES, target="trn2")
+    line = line_in(kernel.function, "# of what was written")
+    assert list(hoisted_work(traced, (__file__, line))) == []
+    np.testing.assert_array_equal(kernel(A, G), 8 * G)
