@@ -44,7 +44,7 @@ _WORKING = frozenset({Cause.COMPUTE, Cause.PORT, Cause.SEMAPHORE, Cause.FILL_AND
 
 CHANGES: Mapping[Changes, frozenset[Cause]] = {
     hoisted_load: _LOADING,
-    hoisted_work: _WORKING,
+    hoisted_work: _LOADING | _WORKING,
     repeated_load: _LOADING,
     contiguous_rows: frozenset({Cause.DESCRIPTORS, Cause.BANDWIDTH}),
     merged_loads: _LOADING,

@@ -40,12 +40,18 @@ def hoisted_work(kernel: Kernel, line: Line) -> Iterator[Changed]:
         nisa.nc_stream_shuffle(dst=everywhere, src=row, shuffle_mask=[0] * 32)
         for start in range(0, rows, 128):
             ...
+
+    Where another line makes the same before, this line takes that.
     """
     hoisting = _Hoisting(kernel, line)
     new = rewritten(kernel, hoisting.rewrite)
     if new is not None:
-        of = frozenset(hoisting.dropped)
-        yield Changed("hoistable work", "make it once, before the loop", new, of=of)
+        of, elsewhere = frozenset(hoisting.dropped), sorted(hoisting.elsewhere)
+        if elsewhere:
+            text = f"take what line {', '.join(map(str, elsewhere))} makes, which is the same"
+            yield Changed("repeated work", text, new, of=of)
+        else:
+            yield Changed("hoistable work", "make it once, before the loop", new, of=of)
 
 
 _OWN_STATE = frozenset({ACCUMULATORS, STATIONARY, TABLE})
@@ -53,13 +59,15 @@ _OWN_STATE = frozenset({ACCUMULATORS, STATIONARY, TABLE})
 
 
 class _Hoisting:
-    """The work of a line that comes once; `dropped` are the operations that were there for it."""
+    """The work of a line that comes once; `dropped` are the operations that were there for it, and
+    `elsewhere` other lines that do the same before."""
 
     def __init__(self, kernel: Kernel, line: Line) -> None:
         self.kernel = kernel
         self.line = line
         self.writers = writers(kernel)
         self.dropped: set[Op] = set()
+        self.elsewhere: set[int] = set()
 
     def rewrite(self, nodes: list[Node], numbering: Numbering) -> list[Node] | None:
         result = self._once(self._out_of_loops(nodes))
@@ -95,6 +103,9 @@ class _Hoisting:
             return nodes
         gone = {op for tensor in again for op in made[tensor]}
         self.dropped |= gone
+        for tensor in repeated:
+            lines, kept = (set(map(line_of, made[one])) for one in (tensor, alike[tensor]))
+            self.elsewhere |= {line[1] for line in kept - lines if line is not None}
         left = [n for n in nodes if n not in gone and begun_by(n) not in again]
         return Renamed(again).nodes(left)
 
@@ -105,11 +116,12 @@ class _Hoisting:
     def _with_inputs(self, wanted: list[Tensor], made: dict[Tensor, list[Op]]) -> set[Tensor]:
         """Tensors, and those that they are made of."""
         found: set[Tensor] = set()
-        while wanted:
-            tensor = wanted.pop()
+        left = list(wanted)
+        while left:
+            tensor = left.pop()
             if tensor not in found:
                 found.add(tensor)
-                wanted += [t for op in made[tensor] for t in storages(op.values) if t in made]
+                left += [t for op in made[tensor] for t in storages(op.values) if t in made]
         return found
 
     def _constant(self, nodes: list[Node], loop: Loop | None) -> dict[Tensor, list[Op]]:

@@ -286,7 +286,8 @@ def test_a_textbook_softmax_is_told_to_load_once_and_then_to_fuse():
         np.testing.assert_allclose(out, powers / powers.sum(axis=1, keepdims=True), rtol=1e-5)
         profiles.append(profile)
     first, second, third = profiles
-    assert first.bottleneck == "repeated load"
+    assert first.bottleneck == "repeated work", "the exponentials, with their loads"
+    assert {"repeated load", "repeated work"} >= {one.bottleneck for one in first.advice[:2]}
     kinds = [one.bottleneck for one in second.advice]
     assert kinds[0] == "separate sum" and "separate scale and bias" in kinds
     assert third.total_ns < 0.65 * first.total_ns

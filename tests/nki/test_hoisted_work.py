@@ -1,5 +1,5 @@
-"""Advice to make once what each iteration makes of the same: what it changes computes the same bits,
-and the kernel that does it by hand is at least as fast; what differs stays."""
+"""Advice to make once what each iteration makes of the same: the changed kernel computes the same
+bits, and the kernel that does it by hand is as fast at least; what differs stays."""
 
 from __future__ import annotations
 
