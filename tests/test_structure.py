@@ -423,6 +423,33 @@ def test_the_glossary_has_few_words_in_order() -> None:
     assert words == sorted(words, key=lambda word: word.replace("-", ""))
 
 
+def own_names(module: ast.Module) -> set[str]:
+    """The names that a module defines or imports for others."""
+    found: set[str] = set()
+    for node in module.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            found |= {(name.asname or name.name).partition(".")[0] for name in node.names}
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return {name for name in found if not name.startswith("_") and name != "annotations"}
+
+
+def test_every_package_with_names_says_which_are_public() -> None:
+    packages = [path for path in sources(*CHAIN) if path.name == "__init__.py"]
+    unsaid = []
+    for path in packages:
+        if own_names(tree(path)) and "__all__" not in path.read_text(encoding="utf-8"):
+            unsaid.append(short(path))
+        module = importlib.import_module(".".join(path.relative_to(ROOT).parent.parts))
+        unsaid += [
+            f"{short(path)}: {n}" for n in getattr(module, "__all__", ()) if not hasattr(module, n)
+        ]
+    assert len(packages) > 50 and unsaid == []
+
+
 def reads_environment(module: ast.Module) -> Iterator[int]:
     for node in ast.walk(module):
         if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv"):

@@ -198,3 +198,23 @@ def joined(columns: list[Integers]) -> Integers:
         key = key * most + column
         size *= most
     return key
+
+
+__all__ = [
+    "Distinct",
+    "Flags",
+    "Integers",
+    "Lists",
+    "begins_of_runs",
+    "by_first_use",
+    "counted",
+    "distinct",
+    "elements",
+    "joined",
+    "last_before",
+    "numbered",
+    "numbered_lists",
+    "ordered",
+    "places",
+    "starts_of",
+]

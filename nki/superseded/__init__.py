@@ -366,3 +366,23 @@ def _user_frame(frame: FrameType) -> FrameType:
             break
         frame = frame.f_back
     return frame
+
+
+__all__ = [
+    "CALLS",
+    "EARLIER_MODULES",
+    "ENUMERATIONS",
+    "MEMORIES",
+    "MODULES",
+    "MigrationWarning",
+    "NUMBERS_SINCE",
+    "REMOVED",
+    "SUPERSEDED",
+    "Superseded",
+    "hint",
+    "hint_at_call",
+    "hint_at_number",
+    "note_on_superseded",
+    "superseded_names",
+    "warn_once",
+]

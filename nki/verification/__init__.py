@@ -182,3 +182,12 @@ def _first_size(symbol: Any, loop: Bounds, trips: int, others: Mapping[str, int]
         else:
             low = middle + 1
     return int(low * symbol.multiple_of)
+
+
+__all__ = [
+    "CoreOrderWarning",
+    "SIZES",
+    "refuse_unordered",
+    "representative_sizes",
+    "verify_program",
+]

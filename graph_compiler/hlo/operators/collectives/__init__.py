@@ -508,3 +508,10 @@ class CollectivePermuteDone(CopyDone):
 
     opcode = "collective-permute-done"
     position = 1
+
+
+__all__ = [
+    "Collective",
+    "CollectivePermute",
+    "PartitionId",
+]

@@ -237,3 +237,11 @@ def _top_k(instruction: Instruction, operands: list[Any], context: Evaluation) -
     order = order[..., : values.dimensions[-1]]
     taken = np.take_along_axis(operands[0], order, axis=-1)
     return taken, order.astype(indices.numpy_dtype())
+
+
+__all__ = [
+    "CUSTOM_CALLS",
+    "IDENTITIES",
+    "dimension_of",
+    "meaning",
+]
