@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 def _numpy(path: str) -> Any:
     import numpy as np
 
+    with open(path, "rb") as file:
+        start = file.read(6)
+    if not start.startswith((b"\x93NUMPY", b"PK")):
+        raise ValueError("it does not begin as such files do")
     return np.load(path, allow_pickle=False)
 
 

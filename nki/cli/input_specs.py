@@ -247,6 +247,12 @@ def _read_shape(
         option = _OPTION.match(cursor.text, start)
         if option is not None and not grouped:
             options[option[1]] = _read_option(cursor, option, known)
+        elif known and cursor.text.startswith("[", start):
+            cursor.fail(
+                "expected a size",
+                f"Sizes come first, options behind them by name: (4,8,{known[0]}=[1,2]).",
+                at=start,
+            )
         else:
             sizes.append(_read_size(cursor, symbols))
             _read_comma(cursor)

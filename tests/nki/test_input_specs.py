@@ -377,3 +377,17 @@ def test_bounds_alone_take_the_sizes_of_a_container(gather, capsys):
     inputs = {i["name"]: i for i in json.loads(capsys.readouterr().out)["inputs"]}
     assert inputs["rows"]["shape"] == [4, 1] and inputs["rows"]["dtype"] == "int32"
     assert inputs["scale"]["shape"] == [4, 1] and inputs["scale"]["dtype"] == "float32"
+
+
+def test_options_before_sizes_are_told_where_they_belong() -> None:
+    with pytest.raises(NeuronError, match="expected a size") as caught:
+        made("a", a="choice([1,2],4,8)")
+    assert "(4,8,of=[1,2])" in caught.value.hint
+
+
+def test_a_file_of_another_kind_is_named_in_words_of_ours(tmp_path) -> None:
+    path = tmp_path / "kernel.py"
+    path.write_text("import nki\n")
+    with pytest.raises(NeuronError, match="not a NumPy array file: it does not begin") as caught:
+        made("a", a=f"@{path}")
+    assert "pickle" not in str(caught.value)
