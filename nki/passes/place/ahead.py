@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 from isa.enums import Memory
 from isa.operations.control import StorageBegin
@@ -77,14 +77,17 @@ def _begun_before(kernel: Kernel, node: Loop, body: list[Node], _: Numbering) ->
     """A loop behind the beginnings of the tensors that live through it; None if that does not
     pay."""
     trips = min(trip_count(node) or 0, TRIPS)
-    if trips < 2 or sum(1 for _ in operations(body)) > LONGEST:
+    ops = list(operations(body))
+    if trips < 2 or len(ops) > LONGEST:
         return None
-    loop = node if body is node.body else with_body(node, body)
     capacity = TARGETS[kernel.target].sbuf_bytes_per_partition.value
+    begins = [tensor for op in ops if (tensor := begun_by(op)) is not None]
+    fits = sum(tensor.row_bytes for tensor in begins if tensor.memory is Memory.sbuf) <= capacity
+    if fits and not _stores_what_it_loads(ops):
+        return None  # what is loaded takes no place of what is used later
+    loop = node if body is node.body else with_body(node, body)
     loads = _loads(body)
-    begins = [tensor for op in operations(body) if (tensor := begun_by(op)) is not None]
-    if sum(tensor.row_bytes for tensor in begins if tensor.memory is Memory.sbuf) <= capacity:
-        # What is loaded takes no place of what is used later.
+    if fits:
         taken = _first(loads.held_up.values(), SHARES[0] * capacity)
         return _led_if_it_pays(kernel, loop, loads, taken, trips) if taken else None
     sample = _sample(loop, trips)
@@ -100,6 +103,24 @@ def _begun_before(kernel: Kernel, node: Loop, body: list[Node], _: Numbering) ->
         if spent is not None and spent < PAYS * best:
             chosen, best = taken, spent
     return _outside(loop, loads, chosen) if chosen else None
+
+
+@cache
+def _reaches_hbm(row: Any) -> bool:
+    """Whether operands of an operation may lie in HBM."""
+    return not all(memory.on_chip for _, _, one in row.operands for memory in one.memories)
+
+
+def _stores_what_it_loads(ops: list[Op]) -> bool:
+    """Whether operations write a tensor in HBM that some of them read."""
+    rows: list[Any] = [op.row for op in ops]  # to type checkers a class of it has no hash
+    moves = [op for op, row in zip(ops, rows) if row is not StorageBegin and _reaches_hbm(row)]
+    stored = {tensor for op in moves for tensor in written_by(op) if not tensor.memory.on_chip}
+    return any(
+        tensor in stored
+        for op in moves
+        for tensor in storages([op.values[index] for index in op.row.reads])
+    )
 
 
 def _sample(loop: Loop, trips: int) -> Loop:
