@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 
 from graph_compiler.execute.steps import Machine, Place, Program, item_size
@@ -65,6 +66,21 @@ ALIGNMENT = 64
 
 Pattern = Sequence[tuple[Any, int]]
 """(stride in elements, count) of each dimension."""
+
+
+def _in_bf16(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
+    """Three bf16 numbers for each fp32 number, as [parts, numbers], whose sum is the number; None
+    where some number has none."""
+    parts, rest = [], data
+    with np.errstate(all="ignore"):
+        for _ in range(_PARTS):
+            parts.append(rest.astype(ml_dtypes.bfloat16))
+            rest = rest - parts[-1].astype(np.float32)
+    return None if rest.any() else np.stack(parts)
+
+
+_PARTS = 3
+"""bf16 numbers that have the 24 bits of an fp32 number."""
 
 
 class _Builder(Builder):
@@ -128,6 +144,7 @@ class Device(Program):
         # Sums of squares for variances (`moments`), and the nodes that kernels are for, by number.
         self.squares: dict[Node, Squares] = {}
         self._nodes: dict[int, Node] = {}
+        self._in_parts: dict[Buffer, tuple[Buffer, tuple[int, ...]] | None] = {}
 
     def made_for(self, node: Node, steps: list[Any]) -> None:
         kernels = [getattr(step, "kernel", step) for step in steps]
@@ -256,7 +273,27 @@ class Device(Program):
 
     def elements(self, place: Place, type: str, pattern: Pattern, offset: Any = 0) -> NkiTensor:
         """Elements of HBM from `offset` elements behind a place on."""
-        size, buffer = item_size(type), place.buffer
+        buffer, start = self._found(place, item_size(type))
+        return self._tensor(buffer, type).ap([list(pair) for pair in pattern], start + offset)
+
+    def in_parts(self, place: Place, count: int) -> NkiTensor | None:
+        """Elements of an fp32 constant as bf16 numbers whose sums they are, [parts, count]. None of
+        what is no such constant, or has no such parts."""
+        buffer, start = self._found(place, item_size("f32"))
+        if buffer not in self._in_parts:
+            known = buffer.kind == "constant"
+            data = self.constants[buffer.number].reshape(-1) if known else np.empty(0)
+            parts = _in_bf16(data) if data.dtype == np.float32 else None
+            self._in_parts[buffer] = None if parts is None else (self.constant(parts), parts.shape)
+        found = self._in_parts[buffer]
+        if found is None:
+            return None
+        constant, (several, distance) = found
+        return self._tensor(constant, "bf16").ap([[distance, several], [1, count]], start)
+
+    def _found(self, place: Place, size: int) -> tuple[Buffer, Any]:
+        """The array in which a place is, and how many elements of a size are before it."""
+        buffer = place.buffer
         start: Any = place.offset // size
         while buffer in self.windows or buffer in self.parts:
             if buffer in self.parts:
@@ -266,8 +303,7 @@ class Device(Program):
             window = self.windows[buffer]
             start = start + window.base // size + window.count.variable * (window.step // size)
             buffer = window.array.buffer
-        tensor = self._tensor(buffer, type)
-        return tensor.ap([list(pair) for pair in pattern], start + offset)
+        return buffer, start
 
     def root(self, buffer: Buffer) -> Buffer:
         """The array of which a buffer is a window or a part, or the buffer itself."""

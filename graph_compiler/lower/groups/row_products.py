@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.execute.steps import item_size, place_of
 from graph_compiler.execute.views import Buffer
 from graph_compiler.lower.device import HELD, Device
+from graph_compiler.lower.groups.added_rows import AddedRow
 from graph_compiler.lower.groups.members import LEFT, TARGET, RowNest, RowProduct
 from graph_compiler.lower.groups.turned_products import turned_result
 from graph_compiler.lower.machine import DTYPES
@@ -74,6 +76,7 @@ class RowProducts(ABC):
     beside: dict[int, dict[int, NkiTensor]]
     behind: dict[int, int]
     turned: dict[int, int]
+    added: dict[int, AddedRow]
 
     @abstractmethod
     def _nest_behind(
@@ -128,7 +131,7 @@ class RowProducts(ABC):
             operand = 1 + nest.reads.index(member.uses[0].buffer)
             depth = other.sides.depth
             tile.turned[reader] = turned_result(
-                self.device, stationary, right, nest, operand, depth
+                self.device, stationary, right, nest, operand, depth, self.added.get(number)
             )
             return
         most = COLUMNS if member.across == 1 else PARTITIONS
@@ -147,7 +150,9 @@ class RowProducts(ABC):
         for first in range(0, len(blocks), several):
             own = blocks[first : first + several]
             parts = [[part[:, begin : begin + size] for part in right] for begin, size in own]
-            totals = self._multiplied(stationary, parts, together)
+            added = self.added.get(number)
+            ahead = [added.to_rows(tile.rows, *block) for block in own] if added else ()
+            totals = self._multiplied(stationary, parts, together, ahead)
             for (begin, _), total in zip(own, totals):
                 if number in self.behind:
                     self._nest_behind(number, tile, tiles, fixed, total, begin)
@@ -155,12 +160,19 @@ class RowProducts(ABC):
                     self._keep_rows(number, member, tile, tiles, total, begin)
 
     def _multiplied(
-        self, stationary: list[NkiTensor], moving: list[list[NkiTensor]], together: int
+        self,
+        stationary: list[NkiTensor],
+        moving: list[list[NkiTensor]],
+        together: int,
+        ahead: Sequence[tuple[NkiTensor, NkiTensor]] = (),
     ) -> list[NkiTensor]:
         """The sums of products with several others, in PSUM: of so many tiles of the depth with all
-        of them, then of the next ones."""
+        of them, then of the next ones. `ahead`: one more product for each sum, which
+        does not wait for the others' operands."""
         device, rows = self.device, stationary[0].shape[1]
         totals = [device.tile((rows, part[0].shape[1]), "float32", Memory.psum) for part in moving]
+        for total, (a, b) in zip(totals, ahead):
+            device.builder.emit("nc_matmul", dst=total, stationary=a, moving=b)
         for first in range(0, len(stationary), together):
             for total, part in zip(totals, moving):
                 for a, b in zip(stationary[first : first + together], part[first:]):

@@ -8,11 +8,14 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import nki.language as nl
 from graph_compiler.execute.steps import Place, item_size
 from graph_compiler.execute.views import Buffer
 from graph_compiler.lower.device import HELD, Device
+from graph_compiler.lower.groups.added_rows import AddedRow, without_row
 from graph_compiler.lower.groups.members import (
     LEFT,
+    TARGET,
     RowNest,
     RowProduct,
     adds_rows,
@@ -101,6 +104,7 @@ class Rows(RowProducts):
         self.reads = own
         self.behind = {}
         self.turned = {}
+        self.added = {}
         self.on_scalar: set[int] = set()
         self.summed: dict[int, int] = {}
         self.moments: dict[int, int] = {}
@@ -232,12 +236,13 @@ class Rows(RowProducts):
         return apart - Price(engines, transfers, fixed).total
 
     def emit(self, device: Device) -> None:
-        fixed = self._fixed()
         if self.each == 1 or not self.together:
             self.moments = self._moments()
             self.on_scalar = self._moved()
             self.summed = self._sums()
         self.behind = self._behind()
+        self.added = self._added()
+        fixed = self._fixed()
         members = self.group.members
         for number, (reader, sides) in with_turned(members, self.behind, self.total).items():
             other = members[reader]
@@ -257,6 +262,37 @@ class Rows(RowProducts):
         for number, tiles in self.kept.items():
             target, _, _ = self.group.members[number].uses
             device.hold(target.buffer, tiles, self.count, target.type)
+
+    def _added(self) -> dict[int, AddedRow]:
+        """Rows that nests behind products add to them, by product, where the tensor engine does
+        that instead: those of bf16, and constants in fp32, which are three of bf16. Others would
+        take it four passes."""
+        device, members = self.device, self.group.members
+        found: dict[int, AddedRow] = {}
+        ones: dict[tuple[str, int], NkiTensor] = {}
+        for number, other in self.behind.items():
+            product, nest = members[number], members[other]
+            assert isinstance(product, RowProduct) and isinstance(nest, RowNest)
+            reduced = without_row(nest, 1 + nest.reads.index(product.uses[TARGET].buffer))
+            if reduced is None:
+                continue
+            type = types_of(nest.loop)[reduced.operand]
+            source = Stored(device, nest.places[reduced.operand], type)
+            if device.limits.loads(product.columns):
+                continue
+            parts = device.in_parts(source.place, product.columns) if type == "f32" else None
+            if parts is None and item_size(type) > _HALF:
+                continue
+            members[other] = reduced.nest
+            device.same_place(nest.loop, [reduced.nest.loop])
+            here = source.elements([(0, 1), (1, product.columns)], 0) if parts is None else parts
+            row = device.tile(here.shape, here.dtype)
+            device.copy(row, here)
+            if (row.dtype, row.shape[0]) not in ones:
+                shape = row.shape[0], min(self.count, PARTITIONS)
+                ones[row.dtype, row.shape[0]] = nl.full(shape, 1.0, dtype=row.dtype, buffer=nl.sbuf)
+            found[number] = AddedRow(row, ones[row.dtype, row.shape[0]])
+        return found
 
     def _turned_by_dma(self, member: RowProduct) -> RowProduct:
         """A product, whose left operand DMA engines turn where that is made here."""
@@ -636,6 +672,9 @@ _PART = 256
 _LONG = 512
 """Elements of a row from which on its sum may move to the scalar engine, which takes a fixed time
 to read out what it has added up."""
+
+_HALF = 2
+"""Bytes of numbers that the tensor engine multiplies in one pass."""
 
 _FIXED = 4096
 """Elements of an operand that is the same for all rows, up to which it is kept."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graph_compiler.lower.device import Pattern
+from graph_compiler.lower.groups.added_rows import AddedRow
 from graph_compiler.lower.groups.members import LEFT, RIGHT, Member, RowNest, RowProduct
 from graph_compiler.lower.machine import BANK, DTYPES, PARTITIONS
 from graph_compiler.lower.nests.elementwise import Nest, types_of
@@ -120,10 +121,11 @@ def turned_result(
     nest: RowNest,
     operand: int,
     depth: Depth,
+    added: AddedRow | None = None,
 ) -> list[NkiTensor]:
     """What a nest makes of a product, as [partitions, rows] for each tile of a depth. `moving`: the
     rows of the left operand, [depth, rows] for each of its tiles; `operand`: the nest's that is the
-    product."""
+    product; `added`: a row that is added to that."""
     (axis,) = nest.inner
     rows = moving[0].shape[1]
     size, near, far = depth.partitions, depth.near, depth.far
@@ -142,6 +144,11 @@ def turned_result(
         bank = device.tile((size, count, rows), "float32", Memory.psum)
         for number in range(count):
             begin = (first + number) * far
+            if added is not None:
+                stationary, ones = added.to_columns(rows, begin, size, near)
+                device.builder.emit(
+                    "nc_matmul", dst=bank[:, number, :], stationary=stationary, moving=ones
+                )
             for weights, part in zip(right, moving):
                 columns = weights[:, begin : begin + near * (size - 1) + 1 : near]
                 device.builder.emit(

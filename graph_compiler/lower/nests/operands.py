@@ -86,6 +86,8 @@ class Stored(NamedTuple):
             value, pattern = value.permute(order), [pattern[axis] for axis in order]
         if value.on_chip and not _is_dense(value):
             value = nl.copy(value)  # else each element is a descriptor
+        elif value.storage.memory is Memory.psum:
+            value = nl.copy(value, dtype=self.dtype)
         self.device.copy(self.elements(pattern, offset), value)
 
     def take(self, value: NkiTensor, pattern: Pattern, offset: Any) -> None:
@@ -208,7 +210,7 @@ def everywhere(source: Stored, rows: int, offset: Any, count: int) -> NkiTensor:
     """[rows, count] of `count` elements that are the same for all rows: each loads them, or a
     product with ones, which is exact, spreads what is loaded once."""
     device = source.device
-    if source.type not in _SPREAD or device.limits.loads(count):
+    if source.type not in EXACT or device.limits.loads(count):
         return source.leaf([(0, rows), (1, count)], offset)
     row = source.leaf([(0, 1), (1, count)], offset)
     ones = nl.full((1, rows), 1.0, dtype=source.dtype, buffer=nl.sbuf)
@@ -222,7 +224,7 @@ def everywhere(source: Stored, rows: int, offset: Any, count: int) -> NkiTensor:
     return tile
 
 
-_SPREAD = frozenset({"bf16", "f32"})
+EXACT = frozenset({"bf16", "f32"})
 """Types that the tensor engine multiplies by one exactly."""
 
 _COLUMNS = 512

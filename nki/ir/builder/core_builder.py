@@ -138,8 +138,9 @@ class CoreBuilder(Context):
     def _shared(
         self, shape: tuple[Any, ...], dtype: str, name: str, location: Location, data: Any
     ) -> Tensor:
-        """A tensor in shared HBM, which is of all cores."""
-        self.loops.refuse_shared()
+        """A tensor in shared HBM, which is of all cores. Constants are the same in each trip."""
+        if data is None:
+            self.loops.refuse_shared()
         label = name or name_for_caller(location)
         return self._tensor(label, Memory.shared_hbm, dtype, shape, None, None, location, data)
 
