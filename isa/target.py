@@ -147,6 +147,7 @@ class Target:
     dma_short_run_fraction: Figure[float]
     dma_compute_fraction: Figure[float]
     dma_chip_transpose_fraction: Figure[float]
+    dma_transpose_fraction: Figure[float]
     dma_load_dispatch_ns: Figure[float]
     dma_load_tail_ns: Figure[float]
     dma_load_notify_ns: Figure[float]
@@ -174,10 +175,11 @@ class Target:
         """Bandwidth of all DMA engines of a core together, in bytes per ns."""
         return self.dma_engines.value * self.dma_bytes_per_ns_per_engine.value
 
-    def dma_run_bytes_per_ns(self, run: float) -> float:
-        """What a DMA engine moves of contiguous runs of `run` bytes, besides their descriptors."""
+    def dma_run_bytes_per_ns(self, run: float, loads: bool = True) -> float:
+        """What a DMA engine moves of contiguous runs of `run` bytes, besides their descriptors; of
+        stores, and on chip, all runs are alike."""
         rate = self.dma_bytes_per_ns_per_engine.value
-        short = run < self.dma_short_run_bytes.value
+        short = loads and run < self.dma_short_run_bytes.value
         return rate * self.dma_short_run_fraction.value if short else rate
 
     def figures(self) -> dict[str, Figure[Any]]:
@@ -366,6 +368,7 @@ TARGETS: dict[str, Target] = _targets(
         dma_load_lag=Figure(0.0, "of the time of the bytes", "none is published for gen2"),
         dma_short_run_fraction=Figure(1.0, "", "no short runs slow gen2 down (AC001)"),
         dma_chip_transpose_fraction=Figure(0.5, "", _FROM_TRN2, assumed=True),
+        dma_transpose_fraction=Figure(0.9, "", _FROM_TRN2, assumed=True),
         matmul_switch_cycles=_count(0, "none is published for gen2", "cycles"),
         tile_loads_hidden=_count(0, "fit to NB004 and NB007"),
         reciprocal_cycles=Figure(
@@ -424,6 +427,7 @@ TARGETS: dict[str, Target] = _targets(
         ),
         dma_short_run_fraction=Figure(0.5, "", "fit to AG002, AG006: 153 and 152 B/ns in all"),
         dma_chip_transpose_fraction=Figure(0.5, "", _ARCH3 + " (SBUF to SBUF, at most)"),
+        dma_transpose_fraction=Figure(0.9, "", _ARCH3 + " (HBM to SBUF, at most)"),
         **_SHARED,
         **_THROTTLED,
         **_timing(measured=True),
@@ -457,6 +461,7 @@ TARGETS: dict[str, Target] = _targets(
         dma_load_lag=Figure(0.3046, "of the time of the bytes", _FROM_TRN2, assumed=True),
         dma_short_run_fraction=Figure(0.5, "", _FROM_TRN2, assumed=True),
         dma_chip_transpose_fraction=Figure(0.5, "", _FROM_TRN2, assumed=True),
+        dma_transpose_fraction=Figure(0.9, "", _FROM_TRN2, assumed=True),
         **_SHARED,
         **_THROTTLED,
         **_timing(measured=False),

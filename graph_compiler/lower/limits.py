@@ -21,8 +21,8 @@ class Limits:
     `loaded`: the elements of a row that all partitions have, up to which each of them loads it. A
     longer one is loaded once, and the tensor engine spreads it.
 
-    `turned`: the elements of rows on chip up to which the tensor engine turns them for a product.
-    Longer ones are turned by DMA engines, which are slower, but leave nothing to copy out of PSUM.
+    `turned`: the elements of rows up to which the tensor engine turns them for a product. Longer
+    ones are turned by DMA engines, which are slower, but leave nothing to copy out of PSUM.
 
     `alone`: the first core does all, where there are several.
 

@@ -3,8 +3,8 @@
 An engine moves one contiguous run of bytes a descriptor, at a fixed cost each and the documented
 bandwidth; short runs move at a fraction of that, where descriptors are generated on the device (SDK
 nki/deep-dives/nki-dma-bandwidth-guide.rst, tools/neuron-explorer/overview-device-profiles.rst on
-small transfers), and so do transposes on chip (SDK nki/guides/architecture/trainium2_arch.rst,
-SBUF2SBUF DMA transpose). Of a transfer to or from SBUF, each of 16 engines serves 8 partitions (SDK
+small transfers), and so do transposes (SDK nki/guides/architecture/trainium2_arch.rst, DMA
+Transpose). Of a transfer to or from SBUF, each of 16 engines serves 8 partitions (SDK
 nki/get-started/about/nki-dma-overview.rst).
 """
 
@@ -108,8 +108,10 @@ def plan_transfer(instruction: Instruction, target: Target) -> Transfer:
     computes = len(sources) > 1 or dst.dtype != src.dtype
     loads = not all(p.memory.on_chip for p in sources)
     share = target.dma_compute_fraction.value if computes else 1.0
-    if row is DmaTranspose and not loads:
-        share *= target.dma_chip_transpose_fraction.value
+    most = rate
+    if row is DmaTranspose:
+        part = target.dma_transpose_fraction if loads else target.dma_chip_transpose_fraction
+        most *= part.value
     # Each source is read by descriptors of its own.
     counts: dict[int, tuple[int, int]] = {}
     for source in sources:
@@ -118,7 +120,7 @@ def plan_transfer(instruction: Instruction, target: Target) -> Transfer:
             counts[engine] = (known[0] + n, known[1] + b)
     overhead = target.dma_descriptor_ns.value
     work = tuple(
-        (e, n * overhead + b / (share * (target.dma_run_bytes_per_ns(b / n) if loads else rate)))
+        (e, n * overhead + b / (share * min(most, target.dma_run_bytes_per_ns(b / n, loads))))
         for e, (n, b) in counts.items()
     )
     times = {ns for _, ns in work}
@@ -129,7 +131,7 @@ def plan_transfer(instruction: Instruction, target: Target) -> Transfer:
         tail = settle + target.dma_store_notify_ns.value
     else:
         dispatch, settle = target.dma_load_dispatch_ns.value, target.dma_load_tail_ns.value
-        longest = max((b for _, b in counts.values()), default=0) / (share * rate)
+        longest = max((b for _, b in counts.values()), default=0) / (share * most)
         settle += target.dma_load_lag.value * longest
         tail = settle + target.dma_load_notify_ns.value
     dispatch += trigger_delay(instruction, target)
@@ -153,7 +155,7 @@ def plan_transfer(instruction: Instruction, target: Target) -> Transfer:
         rows=_rows(indexed if indexed is not None else dst),
         dynamic=any(p.registers or p.vector_offset is not None for p in operands),
         engine_ns=engine_ns,
-        overhead_ns=engine_ns - sum(b for _, b in counts.values()) / (share * rate),
+        overhead_ns=engine_ns - sum(b for _, b in counts.values()) / (share * most),
         hbm_bytes=(from_hbm, 0 if dst.memory.on_chip else written),
     )
 

@@ -367,18 +367,18 @@ def test_casting_transfers_run_at_half_rate():
     assert active("int32") == pytest.approx(2 * active("float32"), rel=0.03)
 
 
-def test_transposes_on_chip_run_at_half_rate():
-    """ARCH3: SBUF to SBUF they achieve up to 50 % of the DMA throughput."""
+@pytest.mark.parametrize(("on_chip", "fraction"), [(True, 0.5), (False, 0.9)])
+def test_transposes_run_at_a_part_of_the_rate(on_chip, fraction):
+    """ARCH3: of the DMA throughput they achieve up to 90 % from HBM, 50 % from SBUF."""
 
-    def active(turned):
+    def active(row):
         b = Builder()
-        queue = (0, DgeMode.none, OobMode.error)
-        row = dma.DmaTranspose if turned else dma.DmaCopy
-        operands = sbuf(8192, "bfloat16"), sbuf(8192, "bfloat16", offset=64 << 10)
-        b.add(row, SP, *operands, *queue)
+        chip = sbuf(8192, "bfloat16", offset=64 << 10)
+        source = chip if on_chip else hbm(128, 8192, 8192, "bfloat16")
+        b.add(row, SP, sbuf(8192, "bfloat16"), source, 0, DgeMode.none, OobMode.error)
         return simulate(b.program()).cores[0].dma_active
 
-    assert active(True) == pytest.approx(2 * active(False), rel=0.03)
+    assert active(dma.DmaTranspose) * fraction == pytest.approx(active(dma.DmaCopy), rel=0.03)
 
 
 def test_bytes_by_direction():

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from graph_compiler.execute.lanes import Step
-from graph_compiler.execute.loops import Loop
+from graph_compiler.execute.loops import LoopNest
 from graph_compiler.execute.registers import kind
 from graph_compiler.lower.groups.members import RowNest, goes_by_column
 from graph_compiler.lower.nests.evaluation import is_widened
@@ -70,12 +70,12 @@ def without_row(nest: RowNest, operand: int) -> Reduced | None:
     return Reduced(reduced, leaf + 1)
 
 
-def _count(loop: Loop, value: int) -> int:
+def _count(loop: LoopNest, value: int) -> int:
     """How often steps take a value."""
     return sum(step.arguments.count(value) for step in loop.steps)
 
 
-def _widened(loop: Loop, leaf: int) -> int:
+def _widened(loop: LoopNest, leaf: int) -> int:
     """A leaf, or what it is in fp32 where that alone is taken."""
     leaves = len(loop.leaves)
     users = [number for number, step in enumerate(loop.steps, leaves) if leaf in step.arguments]
@@ -83,7 +83,7 @@ def _widened(loop: Loop, leaf: int) -> int:
     return users[0] if wide else leaf
 
 
-def _leaf_of(loop: Loop, value: int) -> int | None:
+def _leaf_of(loop: LoopNest, value: int) -> int | None:
     """The leaf that a value is, in fp32 or as it is."""
     leaves = len(loop.leaves)
     if value >= leaves:

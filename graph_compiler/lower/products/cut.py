@@ -18,7 +18,15 @@ from graph_compiler.execute.steps import item_size, place_of
 from graph_compiler.lower.device import HELD
 from graph_compiler.lower.machine import BANKS, DTYPES
 from graph_compiler.lower.nests.nest import UNROLLED, numbers
-from graph_compiler.lower.products.sides import Depth, Run, Sides, folded, grouped, runs
+from graph_compiler.lower.products.sides import (
+    Depth,
+    Run,
+    Sides,
+    depth_by_dma,
+    folded,
+    grouped,
+    runs,
+)
 from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
 
@@ -44,6 +52,13 @@ _BLOCKS = 4
 _TOGETHER = 2 << 10
 """Bytes of a partition from which on no more tiles of rows are moved together: that would delay the
 first product, and the end of the last transfer. Shorter runs are slow."""
+
+_STORED = 1 << 10
+"""The same for stores, which short runs do not slow down."""
+
+_LOADED = 4 << 10
+"""Bytes of a partition of the right operand that come in one transfer. The first products wait for
+one of them."""
 
 _SEVERAL = 16 << 10
 """The same for elements of a batch."""
@@ -83,11 +98,15 @@ class Cut:
     def __init__(self, device: Device, step: Contraction, depth: Depth) -> None:
         self.device = device
         self.step = step
-        self.depth = depth
-        self.sides = Sides(device, step.product, depth)
         ((self.columns, _),) = step.product.columns
         self.rows = joined(step.product.rows)
+        self.sides = Sides(device, step.product, depth, loaded=_LOADED)
         self.in_memory = self.sides.has_rows_in_memory(self.rows)
+        turned = depth_by_dma(device, step.product) if self.in_memory else None
+        if turned is not None and turned.last == turned.partitions:
+            depth = turned
+            self.sides = Sides(device, step.product, depth, by_dma=True, loaded=_LOADED)
+        self.depth = depth
         self.result = DTYPES[step.target.type]
         self.result_size = item_size(step.target.type)
         self.tile: NkiTensor | None = None
@@ -187,7 +206,7 @@ class Cut:
         block = -(-width // -(-width // COLUMNS))
         blocks = [(begin, min(block, width - begin)) for begin in range(0, width, block)]
         each = width * self.result_size
-        packs = list(_alike(group, len(group) if places.number > 1 else -(-_TOGETHER // each)))
+        packs = list(_alike(group, len(group) if places.number > 1 else -(-_STORED // each)))
         items = [
             _Item(number, place, element, tile)
             for number, pack in enumerate(packs)
@@ -201,7 +220,7 @@ class Cut:
                 rows, size = total.shape
                 tiles = [group[number] for number in packs[item.pack]]
                 last = len(tiles) * places.number - 1
-                whole = last > 0 or each <= _TOGETHER
+                whole = last > 0 or each <= _STORED
                 first, own = (begin, width) if whole else (0, size)
                 key = item.pack if whole else -1
                 if not whole or key not in rooms:
@@ -317,7 +336,7 @@ class _Left:
     def _load(self, pack: list[int]) -> None:
         sides, places = self.sides, self.places
         rows = [run for number in pack for run in self.group[number]]
-        if not self.in_memory or len(rows) == 1 == places.number:
+        if not self.in_memory or sides.by_dma or len(rows) == 1 == places.number:
             for number in pack:
                 self.found[0, number] = sides.of_rows(self.group[number], places.left)
             return

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 DEPTH = PARTITIONS
 """Elements of the depth that the tensor engine contracts at a time."""
 
-LOADED = 8 << 10
-"""Bytes of a partition that are loaded together: what follows need not wait for more."""
-
 
 DMA_BYTES, DMA_ROWS = 2, 16
 """Bytes of elements, and a divisor of their rows, that DMA engines turn fast (SDK
@@ -170,14 +167,21 @@ def depth_of(device: Device, product: Product) -> Depth | None:
 
 
 class Sides:
-    """Both operands of one product, with a depth. `by_dma`: DMA engines turn rows on chip."""
+    """Both operands of one product, with a depth. `by_dma`: DMA engines turn rows of the left one.
+    `loaded`: bytes of a partition that are loaded together: what follows need not wait for more."""
 
     def __init__(
-        self, device: Device, product: Product, depth: Depth, by_dma: bool = False
+        self,
+        device: Device,
+        product: Product,
+        depth: Depth,
+        by_dma: bool = False,
+        loaded: int = 8 << 10,
     ) -> None:
         self.device = device
         self.depth = depth
         self.by_dma = by_dma
+        self.loaded = loaded
         self.left, self.right = place_of(product.left), place_of(product.right)
         self.type = product.left.type
         self.dtype = DTYPES[self.type]
@@ -194,6 +198,8 @@ class Sides:
             return self._across(rows, offset)
         if len(rows) == 1 and stride == 1:
             (run,) = rows
+            if self.by_dma and not run.count % DMA_ROWS:
+                return self._loaded_turned(run, offset)
             part, first = self._held(self.left, run, offset + run.offset)
             if part is not None:
                 known = device.turned(self.left.buffer, (part, first, self.depth))
@@ -209,6 +215,17 @@ class Sides:
             device.copy(part[begin : begin + run.count, :], source)
             begin += run.count
         return self.turned_rows(part, 0)
+
+    def _loaded_turned(self, run: Run, offset: Any) -> list[NkiTensor]:
+        """What `of_rows` returns of rows in memory, turned by the transfers that load them."""
+        found: list[NkiTensor] = []
+        for start in range(0, self.depth.tiles, _TURNED_TOGETHER):
+            count = min(_TURNED_TOGETHER, self.depth.tiles - start)
+            begin = offset + run.offset + start * DEPTH
+            pattern = [(run.stride, run.count), (DEPTH, count), (1, DEPTH)]
+            source = self.device.elements(self.left, self.type, pattern, begin)
+            found += self._by_dma(source.reshape((run.count, 1, count, DEPTH)))
+        return found
 
     def has_rows_in_memory(self, rows: Axes) -> bool:
         """Whether rows of the left operand, several of one dimension, lie in memory alone."""
@@ -263,7 +280,7 @@ class Sides:
 
     def together(self, width: int) -> int:
         """Tiles of the depth, of so many columns or rows, that are loaded together."""
-        parts = -(-self.depth.tiles * width * self.size // LOADED)
+        parts = -(-self.depth.tiles * width * self.size // self.loaded)
         return -(-self.depth.tiles // max(1, parts))
 
     def _empty(self, width: int) -> list[tuple[NkiTensor, int]]:
@@ -317,10 +334,15 @@ class Sides:
     def _turned_by_dma(self, parts: list[NkiTensor]) -> list[NkiTensor]:
         """Neighbouring tiles [rows, columns] of the same rows, each turned, by one transfer."""
         (rows, columns), count = parts[0].shape, len(parts)
+        pattern = [[parts[0].strides[0], rows], [1, 1], [columns, count], [1, columns]]
+        return self._by_dma(parts[0].ap(pattern))
+
+    def _by_dma(self, source: NkiTensor) -> list[NkiTensor]:
+        """Tiles [columns, rows] of a source [rows, 1, tiles, columns]."""
+        rows, _, count, columns = source.shape
         tile = self.device.tile((columns, count * rows), self.dtype)
-        source = [[parts[0].strides[0], rows], [1, 1], [columns, count], [1, columns]]
         room = [[count * rows, columns], [1, 1], [rows, count], [1, rows]]
-        self.device.builder.emit("dma_transpose", dst=tile.ap(room), src=parts[0].ap(source))
+        self.device.builder.emit("dma_transpose", dst=tile.ap(room), src=source)
         return [tile[:, number * rows : (number + 1) * rows] for number in range(count)]
 
     def of_columns(self, column: Any, width: int, offset: Any) -> list[NkiTensor]:
