@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from graph_compiler.execute.lanes import Step
+from graph_compiler.execute.elements import ElementStep
 from graph_compiler.execute.loops import LoopNest
 from graph_compiler.execute.registers import kind
 from graph_compiler.lower.groups.members import RowNest, goes_by_column
@@ -99,7 +99,7 @@ def _without(nest: RowNest, number: int, value: int, leaf: int) -> RowNest | Non
     loop = nest.loop
     leaves = len(loop.leaves)
     new = {old: old - (old > leaf) for old in range(leaves)}
-    steps: list[Step] = []
+    steps: list[ElementStep] = []
     for old, step in enumerate(loop.steps, leaves):
         if old == leaves + number:
             new[old] = new[value]
