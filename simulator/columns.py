@@ -20,9 +20,7 @@ from isa.enums import Engine
 from isa.fields import Role
 from isa.rules.indirection import group_of
 from simulator.checks.marks import CLEAN, INITIALISED, TAINTED, Tracked
-from simulator.views import bits
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array, bits
 
 
 class Stage:

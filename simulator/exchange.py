@@ -15,9 +15,7 @@ from isa.cost import elements
 from isa.errors import NeuronError
 from isa.spec import Instruction, Meeting
 from simulator.checks.marks import Tracked
-from simulator.views import bits, dtype_name
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array, bits, dtype_name
 
 
 @dataclass(slots=True)

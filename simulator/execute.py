@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from isa.collection import collection_paused
 from isa.enums import STREAMS, Engine
 from isa.errors import NeuronError
@@ -31,13 +29,12 @@ from simulator.prepare import Barriers, Preparation, Watch
 from simulator.races.replicated import Replicated
 from simulator.streams import RunningStream, take_turns
 from simulator.tensors import Tensors, size_of
-from simulator.views import Windows
+from simulator.views import Array, Windows
 from simulator.watchdog import LIMIT_ERRORS, Watchdog, innermost_loop, standing
 
 if TYPE_CHECKING:
     from simulator.native.loop.program import NativeProgram
 
-Array = np.ndarray[Any, Any]
 
 _RETURNED = frozenset({"output", "inout"})
 

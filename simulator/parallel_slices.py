@@ -12,7 +12,7 @@ import threading
 from array import array
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,12 +24,11 @@ from simulator.execute import ControlTrace, Loaded, LoadedProgram, RunResult
 from simulator.host import Prepared, prepare
 from simulator.native.loop.program import StoppedError
 from simulator.native.threads.other_processes import busy
+from simulator.views import Array
 
 if TYPE_CHECKING:
     from simulator.checks.marks import Region
     from simulator.machine import Capacity, Device
-
-Array = np.ndarray[Any, Any]
 
 
 def load(

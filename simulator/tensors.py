@@ -22,7 +22,7 @@ from isa.program import Program, TensorDeclaration
 from isa.spec import Instruction
 from simulator.memory import bytes_at_line
 from simulator.oracle import fill_sentinel
-from simulator.views import Windows, strided
+from simulator.views import Array, Windows, strided
 
 if TYPE_CHECKING:
     from simulator.checks.initialised import Shadow
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from simulator.native.loop.program import NativeProgram
     from simulator.prepare import Preparation
 
-Array = np.ndarray[Any, Any]
 
 LARGE = 1 << 16
 """Bytes from which on moving a tensor's address costs less than copying the tensor."""

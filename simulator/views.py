@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from isa.access import AccessPattern
     from simulator.machine import CoreState
 
+Array = np.ndarray[Any, Any]
+"""Elements of any dtype and shape."""
+
 _TAG = "nki"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from isa.machine import dma, gather, gpsimd, sequence
@@ -11,9 +9,7 @@ from simulator.checks.marks import Tracked
 from simulator.checks.propagation import Mask, Use, gathered, propagates, refuse_unwritten
 from simulator.oracle.dma import by_column, transposed
 from simulator.oracle.gather import positions_of_group, shuffled
-from simulator.views import Indirect
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array, Indirect
 
 
 def taken(use: Use, operand: Tracked, marks: Array) -> Mask:

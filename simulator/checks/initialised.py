@@ -41,9 +41,7 @@ from simulator.checks.marks import (
 )
 from simulator.checks.meaning import propagate
 from simulator.checks.propagation import Operands, Use
-from simulator.views import Indirect
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array, Indirect
 
 FINDINGS_KEPT = 32
 """How many distinct reads of uninitialised data a run reports."""

@@ -20,8 +20,8 @@ import numpy as np
 
 from simulator.memory import zeros
 from simulator.oracle.control import fill_sentinel
+from simulator.views import Array
 
-Array = np.ndarray[Any, Any]
 Box = tuple[int, int, int, int]
 
 CLEAN, EMPTY, MIXED, DEAD = range(4)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from isa.enums import ReduceCommand
@@ -19,8 +17,7 @@ from simulator.checks.propagation import (
 )
 from simulator.checks.vector_rows import accumulated, cumulated, keeps_registers
 from simulator.oracle.meaning import Values, chosen
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array
 
 
 def propagate(use: Use) -> None:

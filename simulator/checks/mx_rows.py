@@ -10,8 +10,6 @@ others decide on its scale.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from isa.machine import mx
@@ -19,8 +17,7 @@ from isa.machine.mx import GROUP_PARTITIONS
 from simulator.checks.marks import Tracked
 from simulator.checks.propagation import Mask, Use, both, load_marks, multiply_marks, propagates
 from simulator.numerics.packed import dequantized, scale_rows
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array
 
 LANES = 4
 """Values of a packed element."""

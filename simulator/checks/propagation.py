@@ -17,12 +17,11 @@ from isa.machine import control, dma, elementwise, gpsimd, scalar, tensor, vecto
 from isa.spec import MachineInstruction
 from simulator.checks.marks import Tracked
 from simulator.oracle.gpsimd import affine_mask
-from simulator.views import Indirect, bits
+from simulator.views import Array, Indirect, bits
 
 if TYPE_CHECKING:
     from simulator.checks.initialised import Shadow
 
-Array = np.ndarray[Any, Any]
 Mask = Array | None
 Operands = tuple[Tracked | None, ...]
 

@@ -3,14 +3,11 @@ data draws uninitialised numbers."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from isa.machine import random
 from simulator.checks.propagation import Mask, Use, both, element_wise_mask, propagates
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array
 
 
 def _lanes(use: Use, count: int) -> Array:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from isa.enums import ReduceCommand
@@ -17,8 +15,6 @@ from simulator.checks.propagation import (
     propagates,
     read_accumulators,
 )
-
-Array = np.ndarray[Any, Any]
 
 
 def rows_of(mask: Mask) -> Mask:

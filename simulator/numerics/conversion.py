@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -28,9 +27,7 @@ from simulator.numerics.special_values import (
     narrowed_nan,
     widened_nan,
 )
-from simulator.views import bits, dtype_name, same_type, view_dtype
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array, bits, dtype_name, same_type, view_dtype
 
 _TF32_DROPPED = MANTISSA_BITS - DTYPES["tfloat32"].mantissa_bits
 _TF32_MASK = np.uint32(0xFFFFFFFF ^ ((1 << _TF32_DROPPED) - 1))

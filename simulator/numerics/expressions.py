@@ -18,8 +18,7 @@ from isa import scalar
 from isa.alu import ACTIVATIONS, ALU
 from isa.scalar import Expression, Relation
 from simulator.numerics import special_values, transcendental
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array
 
 
 class Function:

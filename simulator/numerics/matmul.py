@@ -20,13 +20,11 @@ are nearer to the exact sums than one long chain (docs/performance.md has the fi
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from isa.dtypes import DTYPES, DTypeKind
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array
 
 ROWS, COLUMNS = 16, 32
 

@@ -7,16 +7,13 @@ nki/deep-dives/mxfp-matmul.rst); a scale is a power of two, as its biased expone
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from isa.dtypes import DTYPES
 from isa.machine.mx import GROUP_PARTITIONS, NAN_SCALE, SCALE_ROWS
 from simulator.numerics.conversion import values_of_codes
-from simulator.views import bits, dtype_name
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array, bits, dtype_name
 
 _BIAS = 127
 _FLOAT4 = (0, 0.5, 1, 1.5, 2, 3, 4, 6)

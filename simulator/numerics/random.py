@@ -8,14 +8,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from isa.enums import Engine
 from isa.machine.random import GENERATORS, Algorithm, Generator
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array
 
 WEYL = 362437
 """What an xorwow generator adds to its counter."""

@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 
 from isa.dtypes import DType
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array
 
 CANONICAL = 0x7FC00000
 """The NaN of computed results."""

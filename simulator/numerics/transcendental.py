@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from simulator.numerics import double, polynomial
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array
 
 _DOUBLE = polynomial.NumPyArithmetic(np.float64, np.int64)
 _SINGLE = polynomial.NumPyArithmetic()

@@ -17,8 +17,7 @@ from simulator.numerics.expressions import alu
 from simulator.numerics.special_values import canonical_nan
 from simulator.oracle.reduction import reduce_rows
 from simulator.oracle.table import kernel
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array
 
 STARTS = (ReduceCommand.reset, ReduceCommand.reset_reduce)
 """The commands that forget what the registers hold."""

@@ -11,9 +11,7 @@ from isa.dtypes import DTYPES
 from isa.errors import NeuronError
 from isa.sequencer import wrapped
 from simulator.numerics.conversion import load_fp32, store_number
-from simulator.views import bits, dtype_name
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array, bits, dtype_name
 
 INTEGER_SENTINEL = 4
 """Fill of uninitialised integers, as documented for the official simulator; floats are NaN."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from isa.machine import debug
 from simulator.machine import CoreState
 from simulator.oracle.table import kernel
 from simulator.printed import FILES
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array
 
 
 @kernel(debug.PrintTensor)

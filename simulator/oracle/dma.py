@@ -14,9 +14,7 @@ from simulator.numerics.conversion import convert, load_fp32, store
 from simulator.numerics.expressions import alu
 from simulator.numerics.special_values import canonical_nan
 from simulator.oracle.table import kernel
-from simulator.views import Indirect, bits
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array, Indirect, bits
 
 
 @kernel(dma.DmaCopy)

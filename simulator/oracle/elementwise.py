@@ -12,9 +12,7 @@ from simulator.machine import CoreState
 from simulator.numerics.conversion import convert, load_fp32, store, store_number
 from simulator.numerics.special_values import canonical_nan
 from simulator.oracle.table import kernel
-from simulator.views import bits, view_dtype
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array, bits, view_dtype
 
 _FLOAT32 = view_dtype("float32")
 

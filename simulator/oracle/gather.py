@@ -11,9 +11,7 @@ from isa.errors import NeuronError
 from isa.machine import gather
 from simulator.machine import CoreState
 from simulator.oracle.table import kernel
-from simulator.views import bits
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array, bits
 
 
 def shuffled(mask: Sequence[int], partitions: int) -> tuple[Array, Array]:

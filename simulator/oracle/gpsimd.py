@@ -16,9 +16,8 @@ from simulator.numerics.special_values import canonical_nan
 from simulator.oracle.elementwise import like
 from simulator.oracle.reduction import reduce_rows
 from simulator.oracle.table import kernel
-from simulator.views import bits, same_type
+from simulator.views import Array, bits, same_type
 
-Array = np.ndarray[Any, Any]
 Pattern = tuple[tuple[int, int], ...]
 
 

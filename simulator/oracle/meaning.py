@@ -20,9 +20,7 @@ from simulator.numerics.expressions import native_integers
 from simulator.oracle.accumulate import accumulate, cumulate
 from simulator.oracle.elementwise import as_column, direct, finish, like
 from simulator.oracle.table import KERNELS, Kernel
-from simulator.views import bits, dtype_name
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array, bits, dtype_name
 
 _INTEGERS = frozenset({"int32", "uint32"})
 

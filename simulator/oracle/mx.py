@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from isa.machine import mx
@@ -14,9 +12,7 @@ from simulator.numerics.conversion import load_fp32
 from simulator.oracle.control import sentinel_bits
 from simulator.oracle.table import kernel
 from simulator.oracle.tensor import finish_product, loaded_tile, multiplied
-from simulator.views import bits, dtype_name
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array, bits, dtype_name
 
 
 @kernel(mx.QuantizeMx)

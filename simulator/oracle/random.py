@@ -14,9 +14,7 @@ from simulator.numerics.random import draw, seeded, uniform
 from simulator.numerics.special_values import canonical_nan
 from simulator.oracle.elementwise import like
 from simulator.oracle.table import kernel
-from simulator.views import bits
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array, bits
 
 
 def _generator(state: CoreState) -> Generator:

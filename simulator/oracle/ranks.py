@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -12,9 +11,7 @@ from isa.machine import ranks
 from simulator.machine import CoreState
 from simulator.oracle.table import kernel
 from simulator.ranks import place
-from simulator.views import bits
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array, bits
 
 
 @kernel(ranks.RankExchange)

@@ -13,8 +13,7 @@ import numpy as np
 
 from isa.alu import ALU, AluOperator
 from simulator.numerics.expressions import alu, alu_ufunc, compiled
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array
 
 LANES = 16
 

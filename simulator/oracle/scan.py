@@ -14,8 +14,7 @@ from simulator.numerics.expressions import alu
 from simulator.numerics.special_values import canonical_nan
 from simulator.oracle.accumulate import columns_first
 from simulator.oracle.table import kernel
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array
 
 
 @kernel(scan.TensorTensorScan)

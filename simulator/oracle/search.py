@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -12,9 +11,7 @@ from simulator.machine import CoreState
 from simulator.numerics.conversion import convert, load_fp32, store, store_number
 from simulator.numerics.special_values import canonical_nan
 from simulator.oracle.table import kernel
-from simulator.views import bits
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array, bits
 
 SLOTS = 8
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from isa.machine import sequence
@@ -11,9 +9,7 @@ from isa.machine.gather import GPSIMD_PARTITIONS
 from simulator.machine import CoreState
 from simulator.numerics.conversion import load_fp32, store_integers
 from simulator.oracle.table import kernel
-from simulator.views import bits
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array, bits
 
 
 @kernel(sequence.SequenceBounds)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from isa.alu import ALU
@@ -13,8 +11,7 @@ from simulator.numerics.conversion import load_fp32, store
 from simulator.numerics.special_values import canonical_nan
 from simulator.oracle.reduction import reduce_rows
 from simulator.oracle.table import kernel
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array
 
 _ADD = ALU["add"]
 

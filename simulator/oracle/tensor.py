@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from isa.errors import NeuronError
@@ -13,9 +11,7 @@ from simulator.numerics.conversion import convert, load_fp32, store
 from simulator.numerics.matmul import ROWS, fits_short, padded, product
 from simulator.numerics.special_values import canonical_nan
 from simulator.oracle.table import kernel
-from simulator.views import bits, dtype_name, same_type
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array, bits, dtype_name, same_type
 
 
 @kernel(tensor.LoadStationary)

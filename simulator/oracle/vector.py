@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from isa.alu import AluOperator
@@ -14,9 +12,7 @@ from simulator.numerics.special_values import canonical_nan
 from simulator.oracle.elementwise import like
 from simulator.oracle.reduction import reduce_rows
 from simulator.oracle.table import kernel
-from simulator.views import bits
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array, bits
 
 
 @kernel(vector.TensorReduce)

@@ -25,8 +25,7 @@ from simulator.races.dynamic_accesses import DynamicAccess, access_of, hull, mee
 from simulator.races.race import Race, Site
 from simulator.races.replicated import Key
 from simulator.races.value_numbers import Digests
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array
 
 NUMBERS = Digests()
 

@@ -21,8 +21,7 @@ from simulator.ranks import World, in_world
 from simulator.runtime.index_ranges import IndexRange, index_ranges
 from simulator.runtime.status import NrtError, NrtpyError, Status, load_error, run_error
 from simulator.runtime.visible_cores import execution_timeout, visible_cores
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ from simulator.runtime.device import Device, NrtModel, NrtTensor, TensorMetadata
 from simulator.runtime.index_ranges import complaints
 from simulator.runtime.status import NrtError, NrtpyError, Status
 from simulator.runtime.visible_cores import clear_visible_cores, set_visible_cores
+from simulator.views import Array
 
-Array = np.ndarray[Any, Any]
 _MODES = ("device", "host")
 
 

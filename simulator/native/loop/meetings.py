@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from isa.machine import control
 from isa.spec import Instruction, Meeting
 from simulator.exchange import Attendance, form
@@ -25,12 +23,12 @@ from simulator.native.plans.iteration_space import dims
 from simulator.native.plans.plan import Bound, inner_job
 from simulator.native.rows.copy import bits_plan
 from simulator.native.threads.workers import run_parts
+from simulator.views import Array
 
 if TYPE_CHECKING:
     from simulator.native.loop.walk import LoopText
     from simulator.prepare import Preparation
 
-Array = np.ndarray[Any, Any]
 
 MEETING = Structure(
     *("counts", "state", "cores", "own", "sequence", "slots"),

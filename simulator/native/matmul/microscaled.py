@@ -38,12 +38,11 @@ from simulator.native.plans.table import compiled, plans, touches
 from simulator.numerics.packed import lane_bits
 from simulator.numerics.special_values import CANONICAL
 from simulator.oracle.table import KERNELS
-from simulator.views import Window, dtype_name
+from simulator.views import Array, Window, dtype_name
 
 if TYPE_CHECKING:
     from simulator.machine import CoreState
 
-Array = np.ndarray[Any, Any]
 
 LANES = 4
 """Values of a packed element."""

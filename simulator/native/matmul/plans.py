@@ -58,12 +58,11 @@ from simulator.native.plans.table import compiled, plans
 from simulator.native.rows.copy import convert_plan
 from simulator.native.rows.elementwise import converting, map_plan, tile
 from simulator.oracle.table import KERNELS
-from simulator.views import dtype_name, view_dtype
+from simulator.views import Array, dtype_name, view_dtype
 
 if TYPE_CHECKING:
     from simulator.machine import Arena, CoreState
 
-Array = np.ndarray[Any, Any]
 
 _ELEMENT = 4
 """Bytes of the largest elements that are multiplied."""

@@ -22,14 +22,13 @@ from simulator.native.plans.table import compiled, plans
 from simulator.native.rows.elementwise import converting
 from simulator.numerics.conversion import store
 from simulator.oracle.table import KERNELS
-from simulator.views import bits, dtype_name, view_dtype
+from simulator.views import Array, bits, dtype_name, view_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from simulator.machine import CoreState
 
-Array = np.ndarray[Any, Any]
 
 _LANES = 8
 

@@ -14,8 +14,6 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from simulator.native.codegen.library import Function
 from simulator.native.plans.iteration_space import (
     Footprint,
@@ -24,12 +22,11 @@ from simulator.native.plans.iteration_space import (
     footprint,
     separate,
 )
-from simulator.views import Indirect
+from simulator.views import Array, Indirect
 
 if TYPE_CHECKING:
     from simulator.machine import CoreState
 
-Array = np.ndarray[Any, Any]
 Call = Callable[[], None]
 Pack = Callable[[Any], int]
 

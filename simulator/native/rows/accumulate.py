@@ -25,11 +25,10 @@ from simulator.native.rows.elementwise import (
 )
 from simulator.native.rows.through_rows import ThroughRows, as_rows, copied_rows, rows_like
 from simulator.oracle.accumulate import accumulators
+from simulator.views import Array
 
 if TYPE_CHECKING:
     from simulator.machine import CoreState
-
-Array = np.ndarray[Any, Any]
 
 
 class AccumulatingPlan:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from isa.alu import ALU, AluOperator
 from isa.dtypes import DTYPES
@@ -20,9 +17,7 @@ from simulator.native.plans.plan import Division, Plan
 from simulator.native.plans.table import compiled, plans
 from simulator.native.rows.elementwise import converting, unsigned
 from simulator.oracle.reduction import LANES
-from simulator.views import dtype_name
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array, dtype_name
 
 WIDTH = 16
 """Columns that are reduced together."""

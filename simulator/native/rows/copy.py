@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
-
-import numpy as np
 
 from isa.enums import Engine
 from isa.machine import elementwise, vector
@@ -18,9 +15,7 @@ from simulator.native.plans.iteration_space import Dim, IterationSpace, dims, sp
 from simulator.native.plans.plan import Plan, nest_divisions, nest_words, ranked, same_orders
 from simulator.native.plans.table import compiled, plans
 from simulator.native.rows.elementwise import converting, map_plan, tile, unsigned
-from simulator.views import same_type
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array, same_type
 
 SIDE = 16
 """Rows and columns of a block that is transposed in registers."""

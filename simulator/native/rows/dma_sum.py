@@ -25,12 +25,11 @@ from simulator.native.plans.table import compiled, plans
 from simulator.native.rows.elementwise import MapStep, converting, map_plan, tile
 from simulator.native.rows.indexed import INDEX, READ, WRITTEN, Moving, by_rows, moving, wide
 from simulator.oracle.table import KERNELS
-from simulator.views import Indirect, dtype_name
+from simulator.views import Array, Indirect, dtype_name
 
 if TYPE_CHECKING:
     from simulator.machine import CoreState
 
-Array = np.ndarray[Any, Any]
 
 MOST_ROWS = 1024
 """Indices whose pairs are compared."""

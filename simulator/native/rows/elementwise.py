@@ -33,9 +33,7 @@ from simulator.native.plans.plan import (
 from simulator.native.plans.table import compiled, plans
 from simulator.native.rows.partials import LANES, Reducer
 from simulator.numerics.conversion import store_number
-from simulator.views import bits, dtype_name, same_type, view_dtype
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array, bits, dtype_name, same_type, view_dtype
 
 MapStep = tuple[str, str, tuple[int, ...]]
 """Table and name of an operator, and which values it takes: inputs first, then earlier results."""

@@ -13,12 +13,10 @@ from simulator.native.codegen.expressions import covers
 from simulator.native.plans.iteration_space import dims, space
 from simulator.native.plans.plan import Bound, Plan, float32_word
 from simulator.native.rows.elementwise import MapStep, Operand, constant, converting, map_plan, tile
-from simulator.views import bits
+from simulator.views import Array, bits
 
 if TYPE_CHECKING:
     from simulator.machine import CoreState
-
-Array = np.ndarray[Any, Any]
 
 
 def _split(data: Array, kept: int, count: int, step: int) -> tuple[Array, Array]:

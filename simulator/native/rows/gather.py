@@ -27,12 +27,10 @@ from simulator.native.rows.indexed import (
     moving,
 )
 from simulator.oracle.gather import shuffled
-from simulator.views import Window, bits, dtype_name
+from simulator.views import Array, Window, bits, dtype_name
 
 if TYPE_CHECKING:
     from simulator.machine import CoreState
-
-Array = np.ndarray[Any, Any]
 
 
 def step_of(view: Array) -> int | None:

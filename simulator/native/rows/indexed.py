@@ -41,13 +41,12 @@ from simulator.native.plans.table import compiled, plans
 from simulator.native.rows.copy import bits_plan, convert_plan
 from simulator.oracle.dma import transposed
 from simulator.oracle.table import KERNELS
-from simulator.views import Indirect, dtype_name, same_type
+from simulator.views import Array, Indirect, dtype_name, same_type
 
 if TYPE_CHECKING:
     from simulator.machine import CoreState
     from simulator.native.codegen.library import Function
 
-Array = np.ndarray[Any, Any]
 
 WRITTEN, INDEX, READ = range(3)
 """The operands of a move."""

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from isa.dtypes import DTYPES
 from simulator.native.codegen import ports
 from simulator.native.codegen.nest import loops
@@ -16,9 +14,7 @@ from simulator.native.codegen.text import Value
 from simulator.native.plans.iteration_space import Dim, IterationSpace, separate, space
 from simulator.native.plans.plan import Division, Pack, Plan
 from simulator.native.plans.table import compiled
-from simulator.views import dtype_name
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array, dtype_name
 
 LANES = 16
 

@@ -33,8 +33,6 @@ from simulator.native.rows.scan import CumulativePlan, cumulative
 from simulator.native.rows.through_rows import ThroughRows
 from simulator.oracle.meaning import Values, element_type
 
-Array = np.ndarray[Any, Any]
-
 _WORD = 4
 """Bytes of what is computed with."""
 

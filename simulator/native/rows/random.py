@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine import random
@@ -36,12 +34,11 @@ from simulator.native.rows.lockstep import (
     plan_lockstep,
 )
 from simulator.numerics.random import WEYL
-from simulator.views import same_type
+from simulator.views import Array, same_type
 
 if TYPE_CHECKING:
     from simulator.machine import CoreState
 
-Array = np.ndarray[Any, Any]
 
 _WORD = 4
 

@@ -17,12 +17,10 @@ from simulator.native.plans.plan import Bound, Job, Plan, address, inner_job, wo
 from simulator.native.plans.table import compiled, plans
 from simulator.native.rows.copy import bits_plan
 from simulator.numerics.random import COUNTER_STEP, MULTIPLIERS
-from simulator.views import dtype_name
+from simulator.views import Array, dtype_name
 
 if TYPE_CHECKING:
     from simulator.machine import CoreState
-
-Array = np.ndarray[Any, Any]
 
 
 class StatePlan:

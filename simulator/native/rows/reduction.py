@@ -6,9 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
-
-import numpy as np
 
 from isa.alu import ALU, AluOperator
 from isa.dtypes import DTYPES
@@ -24,9 +21,7 @@ from simulator.native.plans.table import compiled, plans
 from simulator.native.rows.elementwise import converting, unsigned
 from simulator.native.rows.from_first import FromFirstPlan, from_first
 from simulator.native.rows.partials import IN_LOCKSTEP, Reducer
-from simulator.views import dtype_name
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array, dtype_name
 
 REDUCED_RANKS = (1, 4)
 """Dimensions that a micro-kernel can reduce."""

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from isa.dtypes import DTYPES, DTypeKind
 from isa.enums import Engine
 from isa.machine import control
@@ -18,12 +16,11 @@ from simulator.native.codegen.library import Function
 from simulator.native.codegen.text import WORD, FunctionText
 from simulator.native.plans.plan import Bound, Guarded, Job, address, words_type
 from simulator.native.plans.table import compiled, plans
-from simulator.views import dtype_name
+from simulator.views import Array, dtype_name
 
 if TYPE_CHECKING:
     from simulator.machine import CoreState
 
-Array = np.ndarray[Any, Any]
 
 _LIMIT = 2.0**31
 """Floats below it, of either sign, are values of registers if they are whole."""

@@ -37,11 +37,10 @@ from simulator.native.rows.lockstep import (
 )
 from simulator.numerics.expressions import alu_ufunc
 from simulator.oracle.accumulate import STARTS, accumulators, beginning
+from simulator.views import Array
 
 if TYPE_CHECKING:
     from simulator.machine import CoreState
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine import search
@@ -19,12 +17,11 @@ from simulator.native.plans.table import plans
 from simulator.native.rows.elementwise import converting, pattern_of
 from simulator.native.rows.lines import LANES, Lines, RowLayout, alike, lines_plan, rows_of
 from simulator.oracle.search import SLOTS
-from simulator.views import dtype_name
+from simulator.views import Array, dtype_name
 
 if TYPE_CHECKING:
     from simulator.machine import CoreState
 
-Array = np.ndarray[Any, Any]
 
 _FLOAT = 4
 _LEAST, _MOST = -(1 << 31), (1 << 31) - 1

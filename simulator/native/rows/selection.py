@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from isa.alu import AluOperator
 from isa.dtypes import DTYPES
 from isa.enums import Engine
@@ -26,9 +24,7 @@ from simulator.native.rows.elementwise import (
     tile,
     unsigned,
 )
-from simulator.views import dtype_name, same_type
-
-Array = np.ndarray[Any, Any]
+from simulator.views import Array, dtype_name, same_type
 
 _WORD = 4
 """Bytes of what is computed with."""

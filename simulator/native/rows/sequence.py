@@ -18,12 +18,11 @@ from simulator.native.plans.iteration_space import dims, space
 from simulator.native.plans.plan import Bound, Division, Job, Plan, address, apart, words_type
 from simulator.native.plans.table import compiled, plans, touches
 from simulator.native.rows.gather import every_partition, step_of
-from simulator.views import Window, dtype_name
+from simulator.views import Array, Window, dtype_name
 
 if TYPE_CHECKING:
     from simulator.machine import CoreState
 
-Array = np.ndarray[Any, Any]
 
 _SIDE = GPSIMD_PARTITIONS
 _NUMBERS = ("float32", "int32")

@@ -18,11 +18,11 @@ from simulator.native.rows.copy import through_float32
 from simulator.native.rows.elementwise import converting
 from simulator.native.rows.lines import LANES, Lines, RowLayout, lines_plan, rows_of
 from simulator.native.rows.partials import Reducer
+from simulator.views import Array
 
 if TYPE_CHECKING:
     from simulator.machine import CoreState
 
-Array = np.ndarray[Any, Any]
 
 _FLOAT = 4
 

@@ -11,12 +11,10 @@ from simulator.native.plans.iteration_space import dims
 from simulator.native.plans.plan import Bound, Plan, inner_job
 from simulator.native.rows.copy import bits_plan
 from simulator.native.rows.elementwise import Operand, tile
-from simulator.views import bits
+from simulator.views import Array, bits
 
 if TYPE_CHECKING:
     from simulator.machine import CoreState
-
-Array = np.ndarray[Any, Any]
 
 
 class Binding(Protocol):
