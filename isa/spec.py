@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 Meeting = tuple[str, tuple[int, ...]]
 """A place where cores wait for each other: what tells it from others, and the cores."""
 
+ISA = "nki/api/nki.isa.rst#nki.isa."
+"""Where the documents describe operations: behind it comes a name."""
+
 
 class Row:
     """Common to both tables: the fields of a class body, in order, with derived indices."""

@@ -21,9 +21,7 @@ from isa.meaning import (
     activation,
     alu,
 )
-from isa.spec import MachineInstruction
-
-_API = "nki/api/nki.isa.rst#nki.isa."
+from isa.spec import ISA, MachineInstruction
 
 
 class TensorScalarReduce(MachineInstruction):
@@ -37,7 +35,7 @@ class TensorScalarReduce(MachineInstruction):
     engines = (Engine.vector,)
     cost = costs.TENSOR_SCALAR
     state = (EngineState(ACCUMULATORS),)
-    document = _API + "tensor_scalar_reduce"
+    document = ISA + "tensor_scalar_reduce"
     dst = Write()
     data = Read()
     op0 = Attribute(kind=Kind.alu)
@@ -59,7 +57,7 @@ class VectorReadAccumulator(MachineInstruction):
     engines = (Engine.vector,)
     cost = costs.VECTOR_READ_ACCUMULATOR
     state = (EngineState(ACCUMULATORS, writes=False),)
-    document = _API + "tensor_scalar_reduce"
+    document = ISA + "tensor_scalar_reduce"
     dst = Write(column=True)
     negate = Attribute(kind=Kind.flag)
     lanes = Attribute(kind=Kind.integer, lanes=True)
@@ -77,7 +75,7 @@ class SelectReduce(MachineInstruction):
     engines = (Engine.vector,)
     cost = costs.SELECT_REDUCE
     state = (EngineState(ACCUMULATORS),)
-    document = _API + "select_reduce"
+    document = ISA + "select_reduce"
     dst = Write()
     predicate = Read()
     on_true = Read()
@@ -101,7 +99,7 @@ class RangeSelect(MachineInstruction):
     engines = (Engine.vector,)
     cost = costs.RANGE_SELECT
     state = (EngineState(ACCUMULATORS),)
-    document = _API + "range_select"
+    document = ISA + "range_select"
     dst = Write()
     data = Read()
     op0 = Attribute(kind=Kind.alu)
@@ -132,7 +130,7 @@ class Exponential(MachineInstruction):
     engines = (Engine.vector,)
     cost = costs.EXPONENTIAL
     state = (EngineState(ACCUMULATORS),)
-    document = _API + "exponential"
+    document = ISA + "exponential"
     dst = Write()
     src = Read()
     maximum = Read(immediate=True, column=True)

@@ -19,9 +19,7 @@ from isa.fields import (
     Write,
 )
 from isa.machine import costs
-from isa.spec import MachineInstruction, Meeting
-
-_API = "nki/api/nki.isa.rst#nki.isa."
+from isa.spec import ISA, MachineInstruction, Meeting
 
 
 class Nop(MachineInstruction):
@@ -59,7 +57,7 @@ class RegisterMove(MachineInstruction):
     engines = SEQUENCERS
     cost = costs.REGISTER_MOVE
     control = True
-    document = _API + "register_move"
+    document = ISA + "register_move"
     dst = Attribute(kind=Kind.register)
     src = Attribute(kind=Kind.value)
 
@@ -84,7 +82,7 @@ class RegisterLoad(MachineInstruction):
     engines = SEQUENCERS
     cost = costs.REGISTER_LOAD
     control = True
-    document = _API + "register_load"
+    document = ISA + "register_load"
     dst = Attribute(kind=Kind.register)
     src = Read(SBUF_OR_HBM)
 
@@ -96,7 +94,7 @@ class RegisterStore(MachineInstruction):
     engines = SEQUENCERS
     cost = costs.SEQUENCER
     control = True
-    document = _API + "register_store"
+    document = ISA + "register_store"
     dst = Write(SBUF_OR_HBM)
     src = Attribute(kind=Kind.value)
 
@@ -154,7 +152,7 @@ class CoreBarrier(MachineInstruction):
     engines = SEQUENCERS
     cost = costs.CORE_BARRIER
     control = True
-    document = _API + "core_barrier"
+    document = ISA + "core_barrier"
     meets = True
     data = Update(ON_CHIP | SHARED_HBM)
     cores = Attribute(kind=Kind.integers)
@@ -174,7 +172,7 @@ class SendReceive(MachineInstruction):
     engines = (Engine.gpsimd,)
     cost = costs.SEND_RECEIVE
     control = True
-    document = _API + "sendrecv"
+    document = ISA + "sendrecv"
     meets = True
     dst = Write(SBUF, starts=ANY_PARTITION)
     src = Read(SBUF, starts=ANY_PARTITION)

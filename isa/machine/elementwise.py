@@ -6,9 +6,7 @@ from isa.enums import Engine
 from isa.fields import Attribute, Kind, Read, Update, Write
 from isa.machine import costs
 from isa.meaning import Element, Meaning, Named, Numbers, alu
-from isa.spec import MachineInstruction
-
-_API = "nki/api/nki.isa.rst#nki.isa."
+from isa.spec import ISA, MachineInstruction
 
 
 class TensorTensor(MachineInstruction):
@@ -21,7 +19,7 @@ class TensorTensor(MachineInstruction):
     opcode = 0x20
     engines = (Engine.vector, Engine.gpsimd)
     cost = costs.TENSOR_TENSOR
-    document = _API + "tensor_tensor"
+    document = ISA + "tensor_tensor"
     by_row = True
     dst = Write()
     data1 = Read()
@@ -50,7 +48,7 @@ class TensorScalar(MachineInstruction):
     opcode = 0x21
     engines = (Engine.vector, Engine.scalar, Engine.gpsimd)
     cost = costs.TENSOR_SCALAR
-    document = _API + "tensor_scalar"
+    document = ISA + "tensor_scalar"
     by_row = True
     dst = Write()
     data = Read()
@@ -70,7 +68,7 @@ class ScalarTensorTensor(MachineInstruction):
     opcode = 0x22
     engines = (Engine.vector,)
     cost = costs.SCALAR_TENSOR_TENSOR
-    document = _API + "scalar_tensor_tensor"
+    document = ISA + "scalar_tensor_tensor"
     by_row = True
     dst = Write()
     data = Read()
@@ -89,7 +87,7 @@ class TensorCopy(MachineInstruction):
     opcode = 0x23
     engines = (Engine.vector, Engine.scalar, Engine.gpsimd)
     cost = costs.TENSOR_COPY
-    document = _API + "tensor_copy"
+    document = ISA + "tensor_copy"
     by_row = True
     dst = Write()
     src = Read()
@@ -101,7 +99,7 @@ class Memset(MachineInstruction):
     opcode = 0x24
     engines = (Engine.vector, Engine.gpsimd)
     cost = costs.MEMSET
-    document = _API + "memset"
+    document = ISA + "memset"
     dst = Write()
     value = Attribute(kind=Kind.number)
 
@@ -112,7 +110,7 @@ class CopyPredicated(MachineInstruction):
     opcode = 0x25
     engines = (Engine.vector,)
     cost = costs.COPY_PREDICATED
-    document = _API + "tensor_copy_predicated"
+    document = ISA + "tensor_copy_predicated"
     dst = Update()
     src = Read(immediate=True)
     predicate = Read()

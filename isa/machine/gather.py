@@ -5,9 +5,7 @@ from __future__ import annotations
 from isa.enums import Engine
 from isa.fields import SBUF, Attribute, Kind, Read, Update, Write
 from isa.machine import costs
-from isa.spec import MachineInstruction
-
-_API = "nki/api/nki.isa.rst#nki.isa."
+from isa.spec import ISA, MachineInstruction
 
 LANES = 32
 """Partitions of a quadrant, within which a stream shuffle moves data."""
@@ -26,7 +24,7 @@ class StreamShuffle(MachineInstruction):
     opcode = 0x3F
     engines = (Engine.vector,)
     cost = costs.STREAM_SHUFFLE
-    document = _API + "nc_stream_shuffle"
+    document = ISA + "nc_stream_shuffle"
     dst = Update()
     src = Read()
     mask = Attribute(kind=Kind.integers)
@@ -38,7 +36,7 @@ class GatherElements(MachineInstruction):
     opcode = 0x52
     engines = (Engine.gpsimd,)
     cost = costs.GATHER_ELEMENTS
-    document = _API + "nc_n_gather"
+    document = ISA + "nc_n_gather"
     dst = Write(SBUF)
     data = Read(SBUF)
     indices = Read(SBUF)
@@ -56,7 +54,7 @@ class LocalGather(MachineInstruction):
     engines = (Engine.gpsimd,)
     cost = costs.LOCAL_GATHER
     one_quadrant = True
-    document = _API + "local_gather"
+    document = ISA + "local_gather"
     dst = Write(SBUF)
     src = Read(SBUF)
     index = Read(SBUF)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from isa.enums import Engine
 from isa.fields import SBUF, Attribute, Kind, Read, Write
 from isa.machine import costs
-from isa.spec import MachineInstruction
-
-_API = "nki/api/nki.isa.rst#nki.isa."
+from isa.spec import ISA, MachineInstruction
 
 
 class Iota(MachineInstruction):
@@ -16,7 +14,7 @@ class Iota(MachineInstruction):
     opcode = 0x50
     engines = (Engine.gpsimd,)
     cost = costs.GPSIMD_STREAM
-    document = _API + "iota"
+    document = ISA + "iota"
     dst = Write(SBUF)
     pattern = Attribute(kind=Kind.pattern)
     offset = Attribute(kind=Kind.value)
@@ -29,7 +27,7 @@ class AffineSelect(MachineInstruction):
     opcode = 0x51
     engines = (Engine.gpsimd,)
     cost = costs.GPSIMD_STREAM
-    document = _API + "affine_select"
+    document = ISA + "affine_select"
     dst = Write(SBUF)
     data = Read(SBUF)
     pattern = Attribute(kind=Kind.pattern)
@@ -48,7 +46,7 @@ class PartitionReduce(MachineInstruction):
     opcode = 0x54
     engines = (Engine.gpsimd,)
     cost = costs.PARTITION_REDUCE
-    document = _API + "tensor_partition_reduce"
+    document = ISA + "tensor_partition_reduce"
     dst = Write(SBUF)
     data = Read(SBUF)
     op = Attribute(kind=Kind.alu)

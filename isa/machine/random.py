@@ -12,9 +12,7 @@ from enum import Enum
 from isa.enums import Engine
 from isa.fields import ON_CHIP, SBUF, EngineState, Read, Write
 from isa.machine import costs
-from isa.spec import MachineInstruction
-
-_API = "nki/api/nki.isa.rst#nki.isa."
+from isa.spec import ISA, MachineInstruction
 
 RANDOM = "random"
 """Name of the engine state: the generators of an engine's lanes."""
@@ -47,7 +45,7 @@ class Generator:
         return self.states * self.words
 
 
-_STUB = _API + "rand_set_state"
+_STUB = ISA + "rand_set_state"
 _XORWOW = Generator(Algorithm.xorwow, 1, 6, _STUB)
 _LFSR = Generator(Algorithm.lfsr, 1, 1, "ARCH4 (XORWOW-based PRNG)")
 
@@ -68,7 +66,7 @@ class RandomBits(MachineInstruction):
     engines = (Engine.vector, Engine.gpsimd)
     cost = costs.RANDOM
     state = (EngineState(RANDOM),)
-    document = _API + "rng"
+    document = ISA + "rng"
     dst = Write(ON_CHIP)
 
 
@@ -79,7 +77,7 @@ class RandomUniform(MachineInstruction):
     engines = (Engine.vector,)
     cost = costs.RANDOM
     state = (EngineState(RANDOM),)
-    document = _API + "rand2"
+    document = ISA + "rand2"
     dst = Write(ON_CHIP)
     low = Read(ON_CHIP, immediate=True, column=True)
     high = Read(ON_CHIP, immediate=True, column=True)
@@ -92,7 +90,7 @@ class Dropout(MachineInstruction):
     engines = (Engine.vector,)
     cost = costs.DROPOUT
     state = (EngineState(RANDOM),)
-    document = _API + "dropout"
+    document = ISA + "dropout"
     dst = Write(ON_CHIP)
     data = Read(ON_CHIP)
     probability = Read(ON_CHIP, immediate=True, column=True)
@@ -105,7 +103,7 @@ class SeedRandom(MachineInstruction):
     engines = (Engine.vector,)
     cost = costs.RANDOM_STATE
     state = (EngineState(RANDOM, reads=False),)
-    document = _API + "set_rng_seed"
+    document = ISA + "set_rng_seed"
     seed = Read(ON_CHIP)
 
 
@@ -116,7 +114,7 @@ class SetRandomState(MachineInstruction):
     engines = (Engine.vector, Engine.gpsimd)
     cost = costs.RANDOM_STATE
     state = (EngineState(RANDOM),)
-    document = _API + "rand_set_state"
+    document = ISA + "rand_set_state"
     words = Read(SBUF)
 
 
@@ -127,5 +125,5 @@ class GetRandomState(MachineInstruction):
     engines = (Engine.vector, Engine.gpsimd)
     cost = costs.RANDOM_STATE
     state = (EngineState(RANDOM, writes=False),)
-    document = _API + "rand_get_state"
+    document = ISA + "rand_get_state"
     dst = Write(ON_CHIP)

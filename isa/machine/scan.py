@@ -7,9 +7,7 @@ from isa.fields import Attribute, EngineState, Kind, Read, Write
 from isa.machine import costs
 from isa.machine.scalar import ACCUMULATORS
 from isa.meaning import Element, Fold, Meaning, Named, alu
-from isa.spec import MachineInstruction
-
-_API = "nki/api/nki.isa.rst#nki.isa."
+from isa.spec import ISA, MachineInstruction
 
 
 class TensorTensorScan(MachineInstruction):
@@ -22,7 +20,7 @@ class TensorTensorScan(MachineInstruction):
     opcode = 0x33
     engines = (Engine.vector,)
     cost = costs.TENSOR_TENSOR_SCAN
-    document = _API + "tensor_tensor_scan"
+    document = ISA + "tensor_tensor_scan"
     dst = Write()
     data0 = Read()
     data1 = Read()
@@ -44,7 +42,7 @@ class TensorScalarCumulative(MachineInstruction):
     engines = (Engine.vector,)
     cost = costs.TENSOR_SCALAR_CUMULATIVE
     state = (EngineState(ACCUMULATORS),)
-    document = _API + "tensor_scalar_cumulative"
+    document = ISA + "tensor_scalar_cumulative"
     dst = Write()
     src = Read()
     op0 = Attribute(kind=Kind.alu)

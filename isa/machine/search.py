@@ -8,9 +8,7 @@ from __future__ import annotations
 from isa.enums import Engine
 from isa.fields import Attribute, Kind, Read, Write
 from isa.machine import costs
-from isa.spec import MachineInstruction
-
-_API = "nki/api/nki.isa.rst#nki.isa."
+from isa.spec import ISA, MachineInstruction
 
 
 class Max8(MachineInstruction):
@@ -19,7 +17,7 @@ class Max8(MachineInstruction):
     opcode = 0x37
     engines = (Engine.vector,)
     cost = costs.SEARCH_8
-    document = _API + "max8"
+    document = ISA + "max8"
     dst = Write()
     src = Read()
 
@@ -33,7 +31,7 @@ class FindIndex8(MachineInstruction):
     opcode = 0x38
     engines = (Engine.vector,)
     cost = costs.SEARCH_8
-    document = _API + "nc_find_index8"
+    document = ISA + "nc_find_index8"
     dst = Write()
     data = Read()
     vals = Read()
@@ -49,7 +47,7 @@ class MatchReplace8(MachineInstruction):
     opcode = 0x39
     engines = (Engine.vector,)
     cost = costs.MATCH_REPLACE_8
-    document = _API + "nc_match_replace8"
+    document = ISA + "nc_match_replace8"
     dst = Write()
     data = Read()
     vals = Read()

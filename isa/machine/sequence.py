@@ -5,9 +5,7 @@ from __future__ import annotations
 from isa.enums import Engine
 from isa.fields import SBUF, Attribute, Kind, Read, Update, Write
 from isa.machine import costs
-from isa.spec import MachineInstruction
-
-_API = "nki/api/nki.isa.rst#nki.isa."
+from isa.spec import ISA, MachineInstruction
 
 
 class SequenceBounds(MachineInstruction):
@@ -17,7 +15,7 @@ class SequenceBounds(MachineInstruction):
     opcode = 0x55
     engines = (Engine.gpsimd,)
     cost = costs.SEQUENCE_BOUNDS
-    document = _API + "sequence_bounds"
+    document = ISA + "sequence_bounds"
     dst = Write(SBUF)
     segment_ids = Read(SBUF)
 
@@ -30,7 +28,7 @@ class NonzeroWithCount(MachineInstruction):
     engines = (Engine.gpsimd,)
     cost = costs.NONZERO_WITH_COUNT
     one_quadrant = True
-    document = _API + "nonzero_with_count"
+    document = ISA + "nonzero_with_count"
     dst = Update(SBUF)
     src = Read(SBUF)
     offset = Attribute(kind=Kind.integer)
@@ -48,7 +46,7 @@ class TopK(MachineInstruction):
     opcode = 0x57
     engines = (Engine.gpsimd,)
     cost = costs.TOP_K
-    document = _API + "topk"
+    document = ISA + "topk"
     values = Write(SBUF)
     indices = Write(SBUF)
     src = Read(SBUF)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from isa.enums import Engine
 from isa.fields import Read, Write
 from isa.machine import costs
-from isa.spec import MachineInstruction
-
-_API = "nki/api/nki.isa.rst#nki.isa."
+from isa.spec import ISA, MachineInstruction
 
 
 class BnStats(MachineInstruction):
@@ -17,7 +15,7 @@ class BnStats(MachineInstruction):
     opcode = 0x3A
     engines = (Engine.vector,)
     cost = costs.BN_STATS
-    document = _API + "bn_stats"
+    document = ISA + "bn_stats"
     dst = Write()
     data = Read()
 
@@ -29,6 +27,6 @@ class BnAggregate(MachineInstruction):
     opcode = 0x3B
     engines = (Engine.vector,)
     cost = costs.BN_AGGREGATE
-    document = _API + "bn_aggr"
+    document = ISA + "bn_aggr"
     dst = Write()
     data = Read()

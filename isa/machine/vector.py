@@ -6,9 +6,7 @@ from isa.enums import Engine
 from isa.fields import Attribute, Kind, Read, Write
 from isa.machine import costs
 from isa.meaning import Element, Meaning, alu
-from isa.spec import MachineInstruction
-
-_API = "nki/api/nki.isa.rst#nki.isa."
+from isa.spec import ISA, MachineInstruction
 
 
 class TensorReduce(MachineInstruction):
@@ -20,7 +18,7 @@ class TensorReduce(MachineInstruction):
     opcode = 0x30
     engines = (Engine.vector,)
     cost = costs.TENSOR_REDUCE
-    document = _API + "tensor_reduce"
+    document = ISA + "tensor_reduce"
     by_row = True
     dst = Write()
     data = Read()
@@ -35,7 +33,7 @@ class Reciprocal(MachineInstruction):
     opcode = 0x31
     engines = (Engine.vector,)
     cost = costs.RECIPROCAL
-    document = _API + "reciprocal"
+    document = ISA + "reciprocal"
     by_row = True
     dst = Write()
     data = Read()
@@ -48,6 +46,6 @@ class Transpose32(MachineInstruction):
     opcode = 0x32
     engines = (Engine.vector,)
     cost = costs.TRANSPOSE_32
-    document = _API + "nc_transpose"
+    document = ISA + "nc_transpose"
     dst = Write()
     data = Read()

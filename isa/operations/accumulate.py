@@ -10,9 +10,8 @@ from isa.dtypes import DTYPES
 from isa.enums import Engine, ReduceCommand
 from isa.fields import Attribute, Kind, Read, Write
 from isa.machine import accumulate
-from isa.spec import Instruction, Operation
+from isa.spec import ISA, Instruction, Operation
 
-_API = "nki/api/nki.isa.rst#nki.isa."
 _COMPARISONS = ("equal", "less", "less_equal", "greater", "greater_equal")
 _FLOATS = frozenset(name for name, dtype in DTYPES.items() if dtype.is_float)
 _NUMBERS = frozenset(
@@ -74,7 +73,7 @@ class TensorScalarReduce(Operation):
     """
 
     name = "tensor_scalar_reduce"
-    document = _API + "tensor_scalar_reduce"
+    document = ISA + "tensor_scalar_reduce"
     engines = (Engine.vector,)
     dst = Write(columns=True)
     data = Read(columns=True)
@@ -101,7 +100,7 @@ class TensorScalarReduce(Operation):
         rules.operator_among(
             "reduce_op",
             ("add", "multiply", "maximum", "minimum"),
-            _API + "tensor_scalar_reduce",
+            ISA + "tensor_scalar_reduce",
         ),
         rules.loaded_value("reduce_init", "tensor_scalar_reduce"),
         rules.REVERSE_NOT_SUPPORTED,
@@ -149,7 +148,7 @@ class SelectReduce(Operation):
     """
 
     name = "select_reduce"
-    document = _API + "select_reduce"
+    document = ISA + "select_reduce"
     engines = (Engine.vector,)
     dst = Write()
     predicate = Read(dtypes=frozenset({"int8", "uint8", "int16", "uint16"}))
@@ -168,7 +167,7 @@ class SelectReduce(Operation):
         rules.column_operand("on_true", "on_false"),
         rules.column_operand("on_true", "reduce_res"),
         rules.not_both_psum("on_true", "predicate"),
-        rules.operator_among("reduce_op", ("maximum",), _API + "select_reduce"),
+        rules.operator_among("reduce_op", ("maximum",), ISA + "select_reduce"),
         rules.result_of_reduction("select_reduce"),
     )
 
@@ -214,7 +213,7 @@ class RangeSelect(Operation):
     """
 
     name = "range_select"
-    document = _API + "range_select"
+    document = ISA + "range_select"
     engines = (Engine.vector,)
     generations = (3, 4)
     dst = Write()
@@ -242,9 +241,9 @@ class RangeSelect(Operation):
         rules.column_operand("on_true_tile", "bound0"),
         rules.column_operand("on_true_tile", "bound1"),
         rules.column_operand("on_true_tile", "reduce_res"),
-        rules.operator_among("comp_op0", _COMPARISONS, _API + "range_select"),
-        rules.operator_among("comp_op1", _COMPARISONS, _API + "range_select"),
-        rules.operator_among("reduce_op", ("maximum",), _API + "range_select"),
+        rules.operator_among("comp_op0", _COMPARISONS, ISA + "range_select"),
+        rules.operator_among("comp_op1", _COMPARISONS, ISA + "range_select"),
+        rules.operator_among("reduce_op", ("maximum",), ISA + "range_select"),
         rules.result_of_reduction("range_select"),
         rules.RANGE_POSITIONS,
         rules.RANGE_FILL,
@@ -289,7 +288,7 @@ class Exponential(Operation):
     """
 
     name = "exponential"
-    document = _API + "exponential"
+    document = ISA + "exponential"
     engines = (Engine.vector,)
     generations = (4,)
     dst = Write(dtypes=_EXPONENTIAL_DTYPES | {"tfloat32"}, columns=True)
@@ -313,8 +312,8 @@ class Exponential(Operation):
         rules.column_operand("src", "reduce_res"),
         rules.column_operand("src", "reduce_init"),
         rules.float32_columns(None, "max_value", "reduce_init"),
-        rules.dimensions_at_most("dst", 4, _API + "exponential"),
-        rules.dimensions_at_most("src", 4, _API + "exponential"),
+        rules.dimensions_at_most("dst", 4, ISA + "exponential"),
+        rules.dimensions_at_most("src", 4, ISA + "exponential"),
         rules.loaded_value("reduce_init", "exponential", unset=0.0),
         rules.result_of_reduction("exponential"),
         rules.indirection("nki/api/nki.isa.rst#nki.isa.exponential", "src", (Engine.vector,)),

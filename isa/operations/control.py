@@ -21,9 +21,7 @@ from isa.fields import (
     Write,
 )
 from isa.machine import control
-from isa.spec import Instruction, Meeting, Operation
-
-_API = "nki/api/nki.isa.rst#nki.isa."
+from isa.spec import ISA, Instruction, Meeting, Operation
 
 
 class RegisterMove(Operation):
@@ -48,7 +46,7 @@ class RegisterMove(Operation):
     """
 
     name = "register_move"
-    document = _API + "register_move"
+    document = ISA + "register_move"
     engines = SEQUENCERS
     dst = Attribute(kind=Kind.register)
     src = Attribute(kind=Kind.value, limits=REGISTER)
@@ -81,7 +79,7 @@ class RegisterLoad(Operation):
     """
 
     name = "register_load"
-    document = _API + "register_load"
+    document = ISA + "register_load"
     engines = SEQUENCERS
     dst = Attribute(kind=Kind.register)
     src = Read(SBUF_OR_HBM)
@@ -114,7 +112,7 @@ class RegisterStore(Operation):
     """
 
     name = "register_store"
-    document = _API + "register_store"
+    document = ISA + "register_store"
     engines = SEQUENCERS
     dst = Write(SBUF_OR_HBM)
     src = Attribute(kind=Kind.value)
@@ -164,7 +162,7 @@ class CoreBarrier(Operation):
     """
 
     name = "core_barrier"
-    document = _API + "core_barrier"
+    document = ISA + "core_barrier"
     engines = SEQUENCERS
     generations = (3, 4)
     minimum_cores = 2
@@ -216,7 +214,7 @@ class Sendrecv(Operation):
     """
 
     name = "sendrecv"
-    document = _API + "sendrecv"
+    document = ISA + "sendrecv"
     engines = (Engine.gpsimd,)
     generations = (3, 4)
     minimum_cores = 2
@@ -230,7 +228,7 @@ class Sendrecv(Operation):
     dma_engine = Attribute(kind=Kind.dma_engine, default=DmaEngine.dma)
     rules = (
         rules.same_dtype("dst", "src"),
-        rules.same_shape("dst", "src", _API + "sendrecv"),
+        rules.same_shape("dst", "src", ISA + "sendrecv"),
         rules.EXCHANGE_RANKS,
         rules.EXCHANGE_BYTES,
     )

@@ -8,12 +8,11 @@ from isa import rules
 from isa.enums import Engine
 from isa.fields import SBUF, Attribute, Kind, Read, Update, Write
 from isa.machine import gather
-from isa.spec import Instruction, Operation
+from isa.spec import ISA, Instruction, Operation
 
-_API = "nki/api/nki.isa.rst#nki.isa."
-_SHUFFLE = _API + "nc_stream_shuffle"
-_GATHER = _API + "nc_n_gather"
-_LOCAL = _API + "local_gather"
+_SHUFFLE = ISA + "nc_stream_shuffle"
+_GATHER = ISA + "nc_n_gather"
+_LOCAL = ISA + "local_gather"
 
 
 class NcStreamShuffle(Operation):

@@ -13,9 +13,8 @@ from isa import rules
 from isa.enums import Engine
 from isa.fields import ON_CHIP, SBUF, Attribute, Kind, Read, Write
 from isa.machine import random
-from isa.spec import Instruction, Operation
+from isa.spec import ISA, Instruction, Operation
 
-_API = "nki/api/nki.isa.rst#nki.isa."
 _INTEGERS = frozenset({"int8", "int16", "int32", "uint8", "uint16", "uint32"})
 _GENERATING = (Engine.vector, Engine.gpsimd)
 _UINT32 = frozenset({"uint32"})
@@ -42,11 +41,11 @@ class Rng(Operation):
     """
 
     name = "rng"
-    document = _API + "rng"
+    document = ISA + "rng"
     engines = _GENERATING
     dst = Write(ON_CHIP, dtypes=_INTEGERS)
     engine = Attribute(kind=Kind.engine, choices=_GENERATING, default=Engine.vector)
-    rules = (rules.random_engine(_API + "rng"),)
+    rules = (rules.random_engine(ISA + "rng"),)
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
@@ -75,7 +74,7 @@ class Rand2(Operation):
     """
 
     name = "rand2"
-    document = _API + "rand2"
+    document = ISA + "rand2"
     engines = (Engine.vector,)
     generations = (4,)
     dst = Write(
@@ -124,7 +123,7 @@ class Dropout(Operation):
     """
 
     name = "dropout"
-    document = _API + "dropout"
+    document = ISA + "dropout"
     engines = (Engine.vector,)
     dst = Write(ON_CHIP)
     data = Read(ON_CHIP)
@@ -169,7 +168,7 @@ class SetRngSeed(Operation):
     """
 
     name = "set_rng_seed"
-    document = _API + "set_rng_seed"
+    document = ISA + "set_rng_seed"
     engines = (Engine.vector,)
     src_seeds = Read(ON_CHIP)
     rules = (rules.one_element("src_seeds"), rules.SEED_BITS)
@@ -201,14 +200,14 @@ class RandSetState(Operation):
     """
 
     name = "rand_set_state"
-    document = _API + "rand_set_state"
+    document = ISA + "rand_set_state"
     engines = _GENERATING
     generations = (3, 4)
     src_seeds = Read(SBUF, dtypes=_UINT32)
     engine = Attribute(kind=Kind.engine, choices=_GENERATING, default=Engine.gpsimd)
     rules = (
-        rules.random_engine(_API + "rand_set_state", states=True),
-        rules.state_words("src_seeds", _API + "rand_set_state"),
+        rules.random_engine(ISA + "rand_set_state", states=True),
+        rules.state_words("src_seeds", ISA + "rand_set_state"),
     )
 
     @classmethod
@@ -240,14 +239,14 @@ class RandGetState(Operation):
     """
 
     name = "rand_get_state"
-    document = _API + "rand_get_state"
+    document = ISA + "rand_get_state"
     engines = _GENERATING
     generations = (3, 4)
     dst = Write(ON_CHIP, dtypes=_UINT32)
     engine = Attribute(kind=Kind.engine, choices=_GENERATING, default=Engine.gpsimd)
     rules = (
-        rules.random_engine(_API + "rand_get_state", states=True),
-        rules.state_words("dst", _API + "rand_get_state"),
+        rules.random_engine(ISA + "rand_get_state", states=True),
+        rules.state_words("dst", ISA + "rand_get_state"),
     )
 
     @classmethod

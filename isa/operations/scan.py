@@ -8,9 +8,8 @@ from isa import rules
 from isa.enums import Engine, ReduceCommand
 from isa.fields import Attribute, Kind, Read, Write
 from isa.machine import scan
-from isa.spec import Instruction, Operation
+from isa.spec import ISA, Instruction, Operation
 
-_API = "nki/api/nki.isa.rst#nki.isa."
 _CUMULATIVE_DTYPES = frozenset(
     {
         "bfloat16",
@@ -52,7 +51,7 @@ class TensorTensorScan(Operation):
     """
 
     name = "tensor_tensor_scan"
-    document = _API + "tensor_tensor_scan"
+    document = ISA + "tensor_tensor_scan"
     engines = (Engine.vector,)
     dst = Write()
     data0 = Read()
@@ -105,7 +104,7 @@ class TensorScalarCumulative(Operation):
     """
 
     name = "tensor_scalar_cumulative"
-    document = _API + "tensor_scalar_cumulative"
+    document = ISA + "tensor_scalar_cumulative"
     engines = (Engine.vector,)
     dst = Write(dtypes=_CUMULATIVE_DTYPES, columns=True)
     src = Read(dtypes=_CUMULATIVE_DTYPES, columns=True)
@@ -128,7 +127,7 @@ class TensorScalarCumulative(Operation):
         rules.operator_among(
             "op1",
             ("add", "subtract", "multiply", "maximum", "minimum"),
-            _API + "tensor_scalar_cumulative",
+            ISA + "tensor_scalar_cumulative",
         ),
         rules.float32_columns("op0", "imm0"),
         rules.float32_columns(None, "imm1"),

@@ -8,12 +8,11 @@ from isa import rules
 from isa.enums import Engine
 from isa.fields import Attribute, Kind, Read, Write
 from isa.machine import search
-from isa.spec import Instruction, Operation
+from isa.spec import ISA, Instruction, Operation
 
-_API = "nki/api/nki.isa.rst#nki.isa."
-_MAX8 = _API + "max8"
-_FIND = _API + "nc_find_index8"
-_REPLACE = _API + "nc_match_replace8"
+_MAX8 = ISA + "max8"
+_FIND = ISA + "nc_find_index8"
+_REPLACE = ISA + "nc_match_replace8"
 _INDEX_DTYPES = frozenset({"uint16", "uint32"})
 _LEAST, _MOST = 8, 16384
 

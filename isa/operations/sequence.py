@@ -8,12 +8,11 @@ from isa import rules
 from isa.enums import Engine
 from isa.fields import INT32, SBUF, Attribute, Kind, Read, Update, Write
 from isa.machine import sequence
-from isa.spec import Instruction, Operation
+from isa.spec import ISA, Instruction, Operation
 
-_API = "nki/api/nki.isa.rst#nki.isa."
-_BOUNDS = _API + "sequence_bounds"
-_NONZERO = _API + "nonzero_with_count"
-_TOPK = _API + "topk"
+_BOUNDS = ISA + "sequence_bounds"
+_NONZERO = ISA + "nonzero_with_count"
+_TOPK = ISA + "topk"
 _IDS = frozenset({"float32", "int32"})
 
 

@@ -9,9 +9,8 @@ from isa.dtypes import DTYPES
 from isa.enums import Engine, Memory
 from isa.fields import Attribute, Kind, Read, Update, Write
 from isa.machine import elementwise, vector
-from isa.spec import Instruction, Operation
+from isa.spec import ISA, Instruction, Operation
 
-_API = "nki/api/nki.isa.rst#nki.isa."
 _COMPUTE = (Engine.unknown, Engine.vector, Engine.scalar, Engine.gpsimd)
 _VECTOR_GPSIMD = (Engine.unknown, Engine.vector, Engine.gpsimd)
 
@@ -42,7 +41,7 @@ class TensorTensor(Operation):
     """
 
     name = "tensor_tensor"
-    document = _API + "tensor_tensor"
+    document = ISA + "tensor_tensor"
     engines = (Engine.vector, Engine.gpsimd)
     dst = Write(columns=True)
     data1 = Read(columns=True)
@@ -107,7 +106,7 @@ class TensorScalar(Operation):
     """
 
     name = "tensor_scalar"
-    document = _API + "tensor_scalar"
+    document = ISA + "tensor_scalar"
     engines = (Engine.vector, Engine.scalar, Engine.gpsimd)
     dst = Write(columns=True)
     data = Read(columns=True)
@@ -176,7 +175,7 @@ class ScalarTensorTensor(Operation):
     """
 
     name = "scalar_tensor_tensor"
-    document = _API + "scalar_tensor_tensor"
+    document = ISA + "scalar_tensor_tensor"
     engines = (Engine.vector,)
     dst = Write()
     data = Read()
@@ -230,7 +229,7 @@ class TensorCopy(Operation):
     """
 
     name = "tensor_copy"
-    document = _API + "tensor_copy"
+    document = ISA + "tensor_copy"
     engines = (Engine.vector, Engine.scalar, Engine.gpsimd)
     dst = Write(columns=True)
     src = Read(columns=True)
@@ -278,7 +277,7 @@ class TensorCopyPredicated(Operation):
     """
 
     name = "tensor_copy_predicated"
-    document = _API + "tensor_copy_predicated"
+    document = ISA + "tensor_copy_predicated"
     engines = (Engine.vector,)
     dst = Update(columns=True)
     src = Read(immediate=True)
@@ -326,7 +325,7 @@ class TensorReduce(Operation):
     """
 
     name = "tensor_reduce"
-    document = _API + "tensor_reduce"
+    document = ISA + "tensor_reduce"
     engines = (Engine.vector,)
     dst = Write(columns=True)
     op = Attribute(kind=Kind.alu)
@@ -368,7 +367,7 @@ class Reciprocal(Operation):
     """
 
     name = "reciprocal"
-    document = _API + "reciprocal"
+    document = ISA + "reciprocal"
     engines = (Engine.vector,)
     dst = Write()
     data = Read()
@@ -401,7 +400,7 @@ class Memset(Operation):
     """
 
     name = "memset"
-    document = _API + "memset"
+    document = ISA + "memset"
     engines = (Engine.vector, Engine.gpsimd)
     dst = Write()
     value = Attribute(kind=Kind.number)

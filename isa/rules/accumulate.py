@@ -6,7 +6,8 @@ from isa.affine import bounds
 from isa.alu import ALU
 from isa.enums import ReduceCommand
 from isa.machine.accumulate import FP32_LOWEST
-from isa.rules.form import ISA, Call, Rule, Violation, free_elements, is_number, listed
+from isa.rules.form import Call, Rule, Violation, free_elements, is_number, listed
+from isa.spec import ISA
 
 
 def operator_among(name: str, names: tuple[str, ...], document: str) -> Rule:

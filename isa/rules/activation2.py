@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from isa.alu import ALU
 from isa.enums import ReduceCommand
-from isa.rules.form import ISA, Call, Rule, Violation, is_number, is_tensor
+from isa.rules.form import Call, Rule, Violation, is_number, is_tensor
+from isa.spec import ISA
 
 _ACTIVATE = ISA + "activate2"
 _BYPASS = ALU["bypass"]

@@ -5,19 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from isa.enums import MatmulPerfMode
-from isa.rules.form import (
-    ISA,
-    Call,
-    Rule,
-    Violation,
-    at_most,
-    largest,
-    partitions,
-    product,
-    shape_text,
-)
+from isa.rules.form import Call, Rule, Violation, at_most, largest, partitions, product, shape_text
 from isa.rules.generic import generation_violation
 from isa.rules.starts import starts_in_memory
+from isa.spec import ISA
 
 _MATMUL = ISA + "nc_matmul"
 _MATMUL_MX = ISA + "nc_matmul_mx"

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from isa.dtypes import DTYPES
 from isa.enums import Engine
-from isa.rules.form import ISA, Call, Rule, Violation, in_psum
+from isa.rules.form import Call, Rule, Violation, in_psum
+from isa.spec import ISA
 
 if TYPE_CHECKING:
     from isa.target import Target

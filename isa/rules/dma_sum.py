@@ -7,7 +7,8 @@ from typing import Any
 from isa.affine import Affine, identical
 from isa.dtypes import DTYPES
 from isa.enums import Memory, OobMode
-from isa.rules.form import ISA, Call, Rule, Violation, elements, is_tensor, shape_text
+from isa.rules.form import Call, Rule, Violation, elements, is_tensor, shape_text
+from isa.spec import ISA
 
 _SUM = ISA + "dma_compute"
 

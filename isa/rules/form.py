@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from isa.alu import AluOperator
     from isa.target import Target
 
-ISA = "nki/api/nki.isa.rst#nki.isa."
-
 
 @dataclass(frozen=True, slots=True)
 class Violation:

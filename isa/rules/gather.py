@@ -7,17 +7,9 @@ from typing import Any
 from isa.affine import bounds
 from isa.machine.gather import GPSIMD_PARTITIONS, KEEP, LANES
 from isa.memory import start_partition_allowed, start_partitions
-from isa.rules.form import (
-    ISA,
-    Call,
-    Rule,
-    Violation,
-    free_elements,
-    partitions,
-    plural,
-    shape_text,
-)
+from isa.rules.form import Call, Rule, Violation, free_elements, partitions, plural, shape_text
 from isa.rules.starts import possible_starts, starts_in_memory
+from isa.spec import ISA
 
 _MOST_POSITIONS = 4096
 

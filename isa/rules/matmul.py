@@ -8,7 +8,6 @@ from isa.dtypes import DTYPES, DTypeKind
 from isa.enums import Engine, Memory
 from isa.rules.array import columns, moving_limit, tile_limits
 from isa.rules.form import (
-    ISA,
     Call,
     Rule,
     Violation,
@@ -19,6 +18,7 @@ from isa.rules.form import (
     shape_text,
 )
 from isa.rules.generic import generation_violation
+from isa.spec import ISA
 
 _MATMUL = ISA + "nc_matmul"
 _TRANSPOSE = ISA + "nc_transpose"

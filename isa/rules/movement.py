@@ -8,7 +8,6 @@ from isa.affine import Affine
 from isa.dtypes import DTYPES
 from isa.enums import DgeMode, DmaEngine, Engine, OobMode
 from isa.rules.form import (
-    ISA,
     Call,
     Rule,
     Suspicion,
@@ -21,6 +20,7 @@ from isa.rules.form import (
     shape_text,
 )
 from isa.rules.generic import generation_violation
+from isa.spec import ISA
 
 if TYPE_CHECKING:
     from isa.target import Target

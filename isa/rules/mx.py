@@ -6,17 +6,10 @@ from typing import Any
 
 from isa.affine import maximum
 from isa.machine.mx import SCALE_ROWS
-from isa.rules.form import (
-    ISA,
-    Call,
-    Rule,
-    Violation,
-    free_elements,
-    partitions,
-    shape_text,
-)
+from isa.rules.form import Call, Rule, Violation, free_elements, partitions, shape_text
 from isa.rules.generic import QUADRANT
 from isa.rules.starts import start_partition
+from isa.spec import ISA
 
 _QUANTIZE = ISA + "quantize_mx"
 _LANES = 4

@@ -10,7 +10,6 @@ from isa.dtypes import DTYPES, DType, DTypeKind
 from isa.enums import Engine, ReduceCommand
 from isa.fields import INT32, REGISTER
 from isa.rules.form import (
-    ISA,
     Call,
     Rule,
     Violation,
@@ -26,6 +25,7 @@ from isa.rules.form import (
 )
 from isa.rules.generic import generation_violation
 from isa.rules.operators import engine_violation
+from isa.spec import ISA
 
 _LEAST, _MOST = REGISTER
 _REGISTER_BITS = 32

@@ -6,7 +6,8 @@ from typing import Any
 
 from isa.alu import ALU
 from isa.enums import Engine
-from isa.rules.form import ISA, Call, Rule, Violation, is_number, listed
+from isa.rules.form import Call, Rule, Violation, is_number, listed
+from isa.spec import ISA
 
 _ALU_TABLE = "nki/api/nki.api.shared.rst#supported-math-operators-for-nki-isa"
 

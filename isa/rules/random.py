@@ -6,7 +6,6 @@ from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine.random import GENERATORS, Algorithm
 from isa.rules.form import (
-    ISA,
     Call,
     Rule,
     Violation,
@@ -17,6 +16,7 @@ from isa.rules.form import (
     shape_text,
 )
 from isa.rules.generic import generation_violation
+from isa.spec import ISA
 
 
 def random_engine(document: str, *, states: bool = False) -> Rule:

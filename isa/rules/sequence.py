@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from isa.machine.gather import GPSIMD_PARTITIONS
-from isa.rules.form import ISA, Call, Rule, Violation, free_elements, partitions, shape_text
+from isa.rules.form import Call, Rule, Violation, free_elements, partitions, shape_text
+from isa.spec import ISA
 
 _ELEMENTS = range(8, 65536)
 _RESULTS = range(1, 32768)
