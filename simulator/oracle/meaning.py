@@ -126,7 +126,9 @@ def value_of(term: Term, values: Values, element: str = "float32", out: Array | 
         given.reverse()
     if term.table == "alu":
         return expressions.alu(operator.name, element)(*given, out=out)
-    return expressions.activation(operator.name)(*given, out=out)
+    x, *parameter = given
+    named = dict(zip(("relu_param",), parameter))
+    return expressions.activation(operator.name)(x, out=out, **named)
 
 
 def chosen(term: Choose, values: Values) -> Any:

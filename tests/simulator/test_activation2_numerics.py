@@ -91,7 +91,10 @@ def test_functions(name, formula):
 
 @covers("activate2")
 @pytest.mark.parametrize("column", [False, True])
-def test_prelu_takes_its_slope(column):
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+def test_prelu_takes_its_slope(column, backend, monkeypatch):
+    monkeypatch.setenv("NKI_BACKEND", backend)
+
     @nki.jit
     def kernel(a, slopes):
         result = sbuf(a.shape, nl.float32)
