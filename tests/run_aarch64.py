@@ -36,6 +36,13 @@ FILES = (
         "tests/simulator/test_*_numerics.py",
         "tests/simulator/test_native_*.py",
     ),
+    *(
+        f"tests/simulator/test_{module}.py"  # of simulator.native, by their modules
+        for module in (
+            *("object_cache", "library", "levels", "template", "reduction", "copy"),
+            *("microscaled", "gemm", "indexed"),
+        )
+    ),
     *("tests/simulator/test_bits_on_any_machine.py", "tests/simulator/test_conversion.py"),
     *("tests/simulator/test_elementwise.py", "tests/simulator/test_activation_accuracy.py"),
     *("tests/simulator/test_resealed.py", "tests/simulator/test_impossible.py"),
