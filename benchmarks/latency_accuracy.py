@@ -15,16 +15,18 @@ from __future__ import annotations
 import csv
 import sys
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from latency import instructions, primitives
 from latency.absent import reason
-from latency.cases import KERNELS, cases
+from latency.cases import KERNELS, Case, cases
+from latency.families import FITTED, family, without
 from latency.measures import Figures, figures, kind, predicted
 
-from simulator.timing.uncertainty import LEVEL, TABLE
+from simulator.timing.uncertainty import BOUND_ANYHOW, LEVEL, TABLE, Uncertainty
 
 FACTS = Path(__file__).parents[2] / "shared" / "facts"
 Errors = dict[tuple[str, str], list[float]]
@@ -48,6 +50,7 @@ def main() -> None:
     print()
     _summary(found.errors | {("trn2", "isolated"): single})
     _without_own_rows(rows, found)
+    _without_families(rows)
     _uncertainties(found)
     print()
     for row in rows:
@@ -156,14 +159,46 @@ def _without_own_rows(rows: list[Row], found: _Found) -> None:
     _summary(by_target)
 
 
+def _without_families(rows: list[Row]) -> None:
+    """Print totals with every kernel predicted without what rows of its source contributed."""
+    known, done = cases(), dict[str, Figures]()
+    errors: Errors = defaultdict(list)
+    for row in rows:
+        name = KERNELS.get(row["id"])
+        if name is None or kind(row) != "total" or not float(row["value"]):
+            continue
+        case = known[name]
+        left = _of_other_families(case, family(row["id"]))
+        if name not in done:
+            done[name] = figures(left)
+        error = 100 * (predicted(row, left, done[name]) / float(row["value"]) - 1)
+        errors[case.target, "total, each family left out"].append(error)
+    for one in FITTED:
+        print(f"{one.target} {one.figure} rests on {one.family} alone; without: {one.because}")
+    _summary(errors)
+
+
+def _of_other_families(case: Case, own: str) -> Case:
+    """A kernel as rows of other families alone would have it."""
+    return replace(case, figures=without(case.target, own), moved=() if case.own else case.moved)
+
+
 def _uncertainties(found: _Found) -> None:
     """Print what the errors of kernels bound alike are, beside the table that profiles use."""
     print(f"\nerror of totals that {LEVEL} % of the rows bound alike stay within")
     for key, errors in sorted(found.alike.items()):
-        stated = TABLE.get(key)
-        within = "" if stated is None else f"; stated {stated.percent:g} % of {stated.rows}"
-        high = np.percentile(np.abs(errors), LEVEL, method="higher")
-        print(f"{key[0]} {key[1]}: {len(errors)} rows, {high:.1f} %{within}")
+        print(f"{key[0]} {key[1]}: {_level(errors, TABLE.get(key))}")
+    for target, stated in BOUND_ANYHOW.items():
+        every = [e for key, some in found.alike.items() if key[0] == target for e in some]
+        if every:
+            print(f"{target}, all rows: {_level(every, stated)}")
+
+
+def _level(errors: list[float], stated: Uncertainty | None) -> str:
+    """The error that `LEVEL` percent of errors stay within, beside the stated one."""
+    within = "" if stated is None else f"; stated {stated.percent:g} % of {stated.rows}"
+    high = np.percentile(np.abs(errors), LEVEL, method="higher")
+    return f"{len(errors)} rows, {high:.1f} %{within}"
 
 
 if __name__ == "__main__":

@@ -29,6 +29,10 @@ ROLES = ("input", "output", "inout", "internal", "constant")
 """What a tensor in HBM is to its program."""
 
 
+SPILLED = ".home"
+"""How the name of a tensor ends that holds what an on-chip memory had no room for."""
+
+
 @dataclass(slots=True)
 class TensorDeclaration:
     """A tensor in HBM.

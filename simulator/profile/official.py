@@ -49,6 +49,10 @@ def summary(found: Profile) -> dict[str, Number]:
         "mbu_estimated_percent": percent(traffic, hbm * seconds),
         "hbm_read_bytes": dma.hbm_read_bytes,
         "hbm_write_bytes": dma.hbm_write_bytes,
+        "spill_save_bytes": found.traffic.saved_bytes,
+        "spill_reload_bytes": found.traffic.reloaded_bytes,
+        "inputs_outputs_weights_size_bytes": found.traffic.argument_bytes
+        + found.traffic.result_bytes,
         "dma_active_time": dma.active_ns / 1e9,
         "dma_active_time_percent": dma.active_percent,
         "dma_transfer_count": dma.descriptors,

@@ -7,22 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from isa.enums import Memory
 from isa.errors import NeuronError
+from isa.files.stream import in_columns
 from isa.program import Program
-from isa.target import resolve
 from simulator.profile.files import complete
+from simulator.profile.memory_maps import MemoryMap, memory_maps
 from simulator.profile.perfetto import describe_track, require_spans, track_order
 from simulator.timing.timeline import Timeline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_MAP_ROWS = 40
-"""Allocations of the memory map by name; the rest are drawn without."""
-
 
 def plot(program: Program, timeline: Timeline, core: int = 0) -> Figure:
-    """A matplotlib figure of one core: what every engine and DMA queue does over time, and where
-    the on-chip allocations lie.
+    """A matplotlib figure of one core: what every engine and DMA queue does over time, and
+    below it which tensors lie where in SBUF and PSUM meanwhile.
 
     `program` is bound, `timeline` its timing with spans. In a notebook the figure shows itself.
     Raises NeuronError missing-argument when the timeline has no spans, missing-extra without
@@ -32,8 +30,9 @@ def plot(program: Program, timeline: Timeline, core: int = 0) -> Figure:
     Figure = figure_class()
     lanes = [lane for lane in timeline.cores[core].lanes if lane.spans]
     lanes.sort(key=track_order)
-    figure = Figure(figsize=(11, 2.5 + 0.3 * len(lanes) + 2.5), layout="constrained")
-    over_time, over_bytes = figure.subplots(2, 1, height_ratios=[2 + len(lanes), 8])
+    figure = Figure(figsize=(11, 7 + 0.3 * len(lanes)), layout="constrained")
+    ratios = [2 + len(lanes), 9, 6]
+    over_time, *memories = figure.subplots(3, 1, height_ratios=ratios, sharex=True)
     for row, lane in enumerate(lanes):
         assert lane.spans is not None
         bars = [(start / 1e3, (end - start) / 1e3) for start, end, _, _ in lane.spans]
@@ -41,9 +40,15 @@ def plot(program: Program, timeline: Timeline, core: int = 0) -> Figure:
     over_time.set_yticks(range(len(lanes)), [describe_track(lane) for lane in lanes])
     over_time.invert_yaxis()
     over_time.set_xlim(0, timeline.total_ns / 1e3)
-    over_time.set_xlabel("us")
     over_time.set_title(f"{program.name}, core {core} of {timeline.target}")
-    _draw_memory(over_bytes, program, timeline, core)
+    streams = {
+        engine: in_columns(stream, encoded=False)
+        for engine, stream in program.cores[core].streams.items()
+    }
+    total, own = timeline.total_ns, timeline.cores[core]
+    for axes, one in zip(memories, memory_maps(program, core, streams, own, total)):
+        _draw_memory(axes, one, total)
+    memories[-1].set_xlabel("us")
     return figure
 
 
@@ -72,28 +77,24 @@ def figure_class() -> type[Figure]:
     return Figure
 
 
-def _draw_memory(axes: Any, program: Program, timeline: Timeline, core: int) -> None:
-    """Allocations over their bytes, in order of allocation: shared columns are reused bytes."""
-    target = resolve(timeline.target)
-    sizes = {
-        Memory.sbuf.value: target.sbuf_bytes_per_partition.value,
-        Memory.psum.value: target.psum_bytes_per_partition.value,
-    }
-    # PSUM stands right of SBUF.
-    starts = {Memory.sbuf.value: 0, Memory.psum.value: sizes[Memory.sbuf.value]}
-    storages = program.cores[core].storages
-    for row, storage in enumerate(storages):
-        left = starts[storage.memory] + storage.offset
+def _draw_memory(axes: Any, one: MemoryMap, total: float) -> None:
+    """Allocations over time, at their bytes, with the names that there is room for."""
+    kib = 1024
+    for held in one.held:
+        begin, length = held.begin / 1e3, (held.end - held.begin) / 1e3
+        color = _COLORS[one.memory]
         axes.broken_barh(
-            [(left / 1024, storage.bytes_per_partition / 1024)],
-            (row - 0.4, 0.8),
-            facecolors="C0" if storage.memory == Memory.sbuf.value else "C1",
-        )
-        if len(storages) <= _MAP_ROWS:
-            axes.text(left / 1024, row, f" {storage.name}", va="center", fontsize=7)
-    axes.axvline(sizes[Memory.sbuf.value] / 1024, color="black", linewidth=0.8)
-    axes.set_xlim(0, sum(sizes.values()) / 1024)
-    axes.set_yticks([])
-    axes.invert_yaxis()
-    axes.set_xlabel("KiB a partition: SBUF, then PSUM")
-    axes.set_ylabel("allocations")
+            [(begin, length)], (held.offset / kib, held.bytes / kib),
+            facecolors=color, edgecolors="white", linewidth=0.5,
+        )  # fmt: skip
+        wide = length * 1e3 >= total * _LETTER * (len(held.name) + 1)
+        if wide and held.bytes >= one.used * _LINE:
+            middle = (held.offset + held.bytes / 2) / kib
+            axes.text(begin, middle, f" {held.name}", va="center", fontsize=6)
+    axes.set_ylim(one.used / kib, 0)
+    axes.set_ylabel(f"{one.memory.value.upper()}, KiB a partition\n(of {one.bytes // kib})")
+
+
+_COLORS = {Memory.sbuf: "#a9cbe8", Memory.psum: "#f0cf9a"}
+_LETTER, _LINE = 0.007, 0.022
+"""The parts of the width and of the height of a map that a letter of a name takes."""

@@ -20,6 +20,7 @@ from isa.sections import Section, html, plain_text
 from isa.target import Target, resolve
 from simulator.profile import official, table, verdict
 from simulator.profile.representatives import representatives, signals
+from simulator.profile.traffic import Traffic, traffic_of
 from simulator.profile.verdict import (
     NAMES,
     Advice,
@@ -123,6 +124,7 @@ class Profile:
     `balance` the intensity from which the target is compute-bound. `bound` names what most of the
     critical path goes to, and `reason` says where; `path` and `path_lines` are the whole of it, and
     `waits` what ended its stalls. `lower_bounds_ns` are times that no schedule undercuts;
+    `traffic` is what HBM traffic cannot be less than, and what spills move.
     `floor` is the highest of them where the run takes little more, else None. It is then `bound`.
     `uncertainty_percent` is the error that most of `uncertainty_rows` published times of kernels
     stay within (`simulator.timing.uncertainty`), None where there are none; whether these kernels
@@ -155,6 +157,7 @@ class Profile:
     table_loads: int
     table_load_ns: float
     memories: list[MemoryProfile]
+    traffic: Traffic
     lines: list[LineProfile] = field(default_factory=list)
     provenance: list[str] = field(default_factory=list)
     uncertainty_percent: float | None = None
@@ -367,6 +370,7 @@ def profile(program: Program, timeline: Timeline, advisor: Advisor | None = None
         table_loads=sum(c.table_loads for c in timeline.cores),
         table_load_ns=max((c.table_load_ns for c in timeline.cores), default=0.0),
         memories=_memories(program, target),
+        traffic=traffic_of(program, timeline),
         lines=_lines(program, timeline, target),
         provenance=_provenance(program, timeline, target),
         path=causes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from isa.sections import Facts, Notes, Prose, Section, Table
-from simulator.profile import official
+from simulator.profile import official, traffic
 from simulator.profile.verdict import Advice, PathLine, Together, Wait, short
 from simulator.profile.work import bound_name
 from simulator.timing.uncertainty import LEVEL
@@ -33,7 +33,10 @@ def sections(profile: Profile, lines: int) -> list[Section]:
         found.append(_advice(profile))
     if profile.limits:
         found.append(_limits(profile))
-    found += [_engines(profile), _dma(profile), _memory(profile), official.section(profile)]
+    found += [_engines(profile), _dma(profile), _memory(profile)]
+    if profile.traffic.spills:
+        found.append(traffic.table(profile.traffic))
+    found.append(official.section(profile))
     if profile.provenance:
         title = "not validated by any published measurement"
         found.append(Notes(title, tuple(profile.provenance)))
@@ -236,7 +239,12 @@ def _dma(profile: Profile) -> Facts:
         f"{dma.descriptors:,} descriptors of {dma.bytes_per_descriptor:,.0f} B"
     )
     moved = {where: f"{size:,} B" for where, size in sorted(dma.bytes.items())}
-    return Facts.of("", DMA=activity, **moved)
+    least = profile.traffic
+    hbm = {
+        "HBM read": f"{dma.hbm_read_bytes:,} B; all arguments once: {least.argument_bytes:,} B",
+        "HBM written": f"{dma.hbm_write_bytes:,} B; all results once: {least.result_bytes:,} B",
+    }
+    return Facts.of("", DMA=activity, **moved, **hbm)
 
 
 def _memory(profile: Profile) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 from pathlib import Path
 
 import pytest
@@ -252,3 +253,62 @@ def test_measured_laws_on_trn2():
                 errors.append((row["op"], row["func"], row["src_mem"], n, predicted, measured))
     assert checked >= 50
     assert not errors
+
+
+# -- every row of the table against the documented rates of its engine ----------------------------
+
+FASTER = {
+    # Rows that the documents say pass their engine's elements a cycle, by how much and where.
+    "LoadStationary": (4, "ARCH2, fast weight load"),
+    "LoadStationaryPairs": (8, "ARCH2, two values of fp8 a row"),
+    "LoadStationaryMx": (4, "ARCH2, fast weight load"),
+    "MultiplyMovingPairs": (2, "ARCH3, two values of fp8 a row"),
+    "TensorReduce": (2, "COSTS, N/2 for 16 bits"),
+    "Memset": (2, "COSTS, N/2 for zeros of 16 bits"),
+    "QuantizeMx": (4, "ARCH4, four elements a cycle"),
+    "RandomBits": (4, "ARCH4, four random numbers a cycle"),
+    "RandomUniform": (4, "ARCH4, four random numbers a cycle"),
+}
+
+
+def applicable(row, engine, target):
+    """The costs in cycles that uses of 4096 elements a partition may have on an engine."""
+    base = quantities(use(control.Nop, engine), target) | {"N": N, "H": N, "P": 128, "S": 1.0}
+    base |= {name: None for _, name, _ in row.attributes}
+    base |= {"n": N, "count": N, "width": 1, "loaded": 0, "value": 0, "op0": "subtract"}
+    base |= {"op1": "multiply", "dge_mode": "none", "moving_dtype": None, "src_on_chip": True}
+    for size, psum_source, op in itertools.product((2, 4), (False, True), OPERATORS):
+        names = base | {"in_bytes": size, "out_bytes": size, "bits16": size == 2, "op": op}
+        names |= {"contiguous": True, "psum": psum_source, "psum_source": psum_source}
+        names["moving_dtype"] = BF16 if size == 2 else FP32
+        case = next(
+            c for c in row.cost.cases if not c.when or eval(c.when, {"__builtins__": {}}, names)
+        )
+        if case.unit == "cycles":
+            yield size, case, eval(case.formula, {"__builtins__": {}}, names)
+
+
+N = 4096
+OPERATORS = ("add", "maximum", "multiply", "exp")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_no_row_passes_more_elements_than_its_engine_does(target):
+    found = TARGETS[target]
+    seen, faster = 0, set()
+    for row in MACHINE_INSTRUCTIONS.values():
+        if row.cost is None or row.control or row.asynchronous or not row.operands:
+            continue
+        for engine in row.engines:
+            most = {2: found.elements_per_cycle_16_bit, 4: found.elements_per_cycle}
+            more, _ = FASTER.get(row.name, (1, ""))
+            more = more if engine is not G else 1
+            for size, case, cycles in applicable(row, engine, found):
+                if "N" not in compile(case.formula, "cost", "eval").co_names:
+                    continue
+                least = N * 128 / (most[size][engine].value * more)
+                seen += 1
+                if cycles < 0.99 * least or not case.source:
+                    faster.add((row.name, engine.name, size, case.formula, case.source))
+    assert faster == set()
+    assert seen > 300

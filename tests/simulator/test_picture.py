@@ -1,14 +1,16 @@
-"""Pictures: every span is drawn where it was, every allocation where it lies."""
+"""Pictures: every span is drawn where it was, every tensor where it lies and when."""
 
 from __future__ import annotations
 
 import sys
 
 import pytest
-from timing_programs import matmul_loads_inside, storage
+from timing_programs import matmul_loads_inside
 
+import nki
+import nki.isa as nisa
+import nki.language as nl
 from isa.errors import NeuronError
-from isa.target import TARGETS
 from simulator.profile import plot, write_plot
 from simulator.timing import simulate
 
@@ -16,9 +18,7 @@ from simulator.timing import simulate
 @pytest.fixture
 def built():
     pytest.importorskip("matplotlib", reason="needs opennki[viz]")
-    built = matmul_loads_inside(2, 16)
-    built.cores[0].storages = [storage("tile", "sbuf", 0, 2048), storage("sum", "psum", 2048, 1024)]
-    return built
+    return matmul_loads_inside(2, 16)
 
 
 def boxes(collection):
@@ -29,7 +29,7 @@ def boxes(collection):
 
 def test_every_span_is_a_bar(built):
     timeline = simulate(built)
-    over_time, _ = plot(built, timeline).axes
+    over_time, *_ = plot(built, timeline).axes
     lanes = [lane for lane in timeline.cores[0].lanes if lane.spans]
     labels = [label.get_text() for label in over_time.get_yticklabels()]
     drawn = dict(zip(labels, map(boxes, over_time.collections)))
@@ -40,11 +40,40 @@ def test_every_span_is_a_bar(built):
         assert bars == [pytest.approx(bar, abs=1e-6) for bar in expected]
 
 
-def test_allocations_lie_at_their_bytes_psum_behind_sbuf(built):
-    _, over_bytes = plot(built, simulate(built)).axes
-    sbuf_kib = TARGETS[built.target].sbuf_bytes_per_partition.value // 1024
-    assert [boxes(row)[0] for row in over_bytes.collections] == [(0, 2), (sbuf_kib + 2, 1)]
-    assert [text.get_text().strip() for text in over_bytes.texts] == ["tile", "sum"]
+def test_tensors_lie_at_their_bytes_from_their_beginning_on():
+    pytest.importorskip("matplotlib", reason="needs opennki[viz]")
+
+    @nki.jit(target="trn2")
+    def product(a):
+        left = nl.load(a)
+        total = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul(dst=total, stationary=left[:, :128], moving=left)
+        done = nl.copy(total)
+        out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+        nl.store(out, done)
+        return out
+
+    program = nki.compile(product, nki.TensorSpec((128, 512), nl.float32)).program
+    timeline = simulate(program)
+    _, *memories = plot(program, timeline).axes
+    known = {one.name: one for one in program.cores[0].storages}
+    found = {}
+    for axes, kind in zip(memories, ("sbuf", "psum")):
+        rows = [box for row in axes.collections for box in extents(row)]
+        own = sorted((one for one in known.values() if one.memory == kind), key=lambda o: o.offset)
+        assert sorted((bottom, height) for _, bottom, _, height in rows) == [
+            (one.offset / 1024, one.bytes_per_partition / 1024) for one in own
+        ]
+        found |= {text.get_text().strip(): text.get_position()[0] for text in axes.texts}
+    assert found.keys() == known.keys()
+    assert found["left"] == 0.0
+    assert found["left"] < found["total"] < found["done"] < timeline.total_ns / 1e3
+
+
+def extents(collection):
+    """(left, bottom, width, height) of the boxes of a row."""
+    boxes = [path.get_extents() for path in collection.get_paths()]
+    return [(box.x0, box.y0, box.width, box.height) for box in boxes]
 
 
 @pytest.mark.parametrize("suffix, head", [(".png", b"\x89PNG"), (".svg", b"<?xml")])

@@ -16,6 +16,7 @@ from isa.enums import Memory
 from isa.memory import start_partitions
 from isa.operations.dma import DmaCopy
 from isa.operations.vector import TensorCopy
+from isa.program import SPILLED
 from isa.spec import Operation
 from isa.target import Target
 from nki.ir.begins import begin, begun, rows_of, used_by, written_by
@@ -241,7 +242,7 @@ class _Level:
         resident = self.resident[tensor]
         if not resident.clean and not self._is_dead(tensor):
             if tensor not in self.homes:
-                home = self._begin(tensor, ".home", _NEXT[self.memory][0], resident.used)
+                home = self._begin(tensor, SPILLED, _NEXT[self.memory][0], resident.used)
                 self.homes[tensor] = home
             self._copy(self.homes[tensor], resident.tensor, resident.used)
             self.shared.spills.add(tensor)

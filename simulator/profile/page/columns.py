@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import base64
 import gzip
-from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from isa.access import AccessPattern
-from isa.cost import elements
-from isa.dtypes import DTYPES
-from isa.enums import Engine, Memory
-from isa.files.stream import Pairs, StreamColumns, in_columns, moving
+from isa.files.stream import Pairs, StreamColumns, in_columns
 from isa.machine.control import StorageBegin
-from isa.program import Program, StorageRecord
+from isa.program import Program
 from isa.spec import Instruction
-from isa.target import resolve
+from simulator.profile.memory_maps import MemoryMap, memory_maps, spans_of
 from simulator.profile.perfetto import describe_track, track_order
-from simulator.timing.timeline import CoreTimeline, Lane, Timeline
+from simulator.timing.timeline import Lane, Timeline
 
 TICKS = 1 << 30
 """Ticks of a run."""
@@ -77,8 +73,8 @@ def drawn(program: Program, timeline: Timeline) -> tuple[dict[str, Any], str]:
                 track = _track(lane, tick, packed)
                 shared = {"core": number, "stream": numbered[lane.engine]}
                 tracks.append({**track, **shared})
-        begun = sorted(_begun(own, core), key=lambda found: found[0])
-        memories += _memories(program, number, begun, timeline.total_ns, packed, names)
+        for one in memory_maps(program, number, own, core, timeline.total_ns):
+            memories.append(_memory(one, number, tick, packed, names))
     tables = {
         "tick": tick,
         "ticks": TICKS,
@@ -92,7 +88,7 @@ def drawn(program: Program, timeline: Timeline) -> tuple[dict[str, Any], str]:
 
 def _track(lane: Lane, tick: float, packed: Packed) -> dict[str, Any]:
     assert lane.spans is not None
-    start, end, index = _spans(lane)
+    start, end, index = spans_of(lane)
     begin = np.rint(start / tick)
     return {
         "name": describe_track(lane),
@@ -102,17 +98,6 @@ def _track(lane: Lane, tick: float, packed: Packed) -> dict[str, Any]:
         "length": packed.add(np.rint(end / tick) - begin),
         "index": packed.add(index),
     }
-
-
-def _spans(lane: Lane) -> tuple[Any, Any, Any]:
-    """Start, end and instruction of the spans of a track."""
-    spans = lane.spans
-    assert spans is not None
-    return (
-        np.frombuffer(spans.start, np.float64),
-        np.frombuffer(spans.end, np.float64),
-        np.frombuffer(spans.index, f"i{spans.index.itemsize}"),
-    )
 
 
 def _stream(program: Program, columns: StreamColumns, packed: Packed) -> dict[str, Any]:
@@ -175,111 +160,18 @@ def _operand(program: Program, pattern: AccessPattern) -> str:
     return f"{name}{counts} {pattern.dtype}"
 
 
-# -- memories over time ---------------------------------------------------------------------------
-
-
-def _memories(
-    program: Program,
-    number: int,
-    begun: Sequence[tuple[float, Box]],
-    total: float,
-    packed: Packed,
-    names: dict[str, int],
-) -> Iterator[dict[str, Any]]:
-    """The allocations of a core by memory: bytes, name, from when and until when."""
-    target = resolve(program.target)
-    sizes = {
-        Memory.sbuf: target.sbuf_bytes_per_partition.value,
-        Memory.psum: target.psum_bytes_per_partition.value,
+def _memory(
+    one: MemoryMap, core: int, tick: float, packed: Packed, names: dict[str, int]
+) -> dict[str, Any]:
+    """The allocations of a memory: bytes, name, from when and until when."""
+    return {
+        "kind": one.memory.value,
+        "core": core,
+        "bytes": one.bytes,
+        "used": one.used,
+        "begin": packed.add([held.begin / tick for held in one.held]),
+        "end": packed.add([held.end / tick for held in one.held]),
+        "offset": packed.add([held.offset for held in one.held]),
+        "size": packed.add([held.bytes for held in one.held]),
+        "label": packed.add([names.setdefault(held.name, len(names)) for held in one.held]),
     }
-    tick = max(total, 1.0) / TICKS
-    for memory, size in sizes.items():
-        rows = [(time, box) for time, box in begun if box[0] is memory]
-        labels = _names(program.cores[number].storages, rows)
-        ends = _ends(rows, total)
-        yield {
-            "kind": memory.value,
-            "core": number,
-            "bytes": size,
-            "used": max((box[3] + box[4] for _, box in rows), default=size),
-            "begin": packed.add([time / tick for time, _ in rows]),
-            "end": packed.add([end / tick for end in ends]),
-            "offset": packed.add([box[3] for _, box in rows]),
-            "size": packed.add([box[4] for _, box in rows]),
-            "label": packed.add([names.setdefault(label, len(names)) for label in labels]),
-        }
-
-
-Box = tuple[Memory, int, int, int, int]
-"""Memory, first partition, partitions, first byte of a partition, bytes."""
-
-
-def _begun(
-    streams: Mapping[Engine, StreamColumns], core: CoreTimeline
-) -> Iterator[tuple[float, Box]]:
-    """When allocations begin: with the next instruction of their stream."""
-    for engine, columns in streams.items():
-        first = np.full(columns.order.size + 1, np.inf)
-        for lane in core.lanes:
-            if lane.engine is engine and lane.queue < 0 and lane.spans:
-                start, _, index = _spans(lane)
-                kept = index >= 0
-                np.minimum.at(first, index[kept], start[kept])
-        first = np.minimum.accumulate(first[::-1])[::-1]
-        for place, pattern, offset in _allocations(columns):
-            if first[place] < np.inf:
-                size = elements(pattern) * DTYPES[pattern.dtype].size
-                shape = pattern.start_partition, pattern.partitions
-                yield float(first[place]), (pattern.memory, *shape, offset, size)
-
-
-def _allocations(columns: StreamColumns) -> list[tuple[int, AccessPattern, int]]:
-    """Where in a stream allocations begin, which, and from which byte on."""
-    found = []
-    for template, places, numbers in zip(columns.templates, columns.places(), columns.numbers):
-        if template.row is StorageBegin:
-            pattern = template.values[0]
-            moves = moving(template) == [0]
-            offsets = numbers[:, 1].tolist() if moves else [int(pattern.offset)] * places.size
-            found += [(place, pattern, offset) for place, offset in zip(places.tolist(), offsets)]
-    return sorted(found, key=lambda one: one[0])
-
-
-def _names(storages: Sequence[StorageRecord], rows: Sequence[tuple[float, Box]]) -> list[str]:
-    """The name of each allocation: those of one place have their names in the order of time."""
-    known: dict[tuple[Any, ...], list[str]] = {}
-    for one in storages:
-        key = one.memory, one.start_partition, one.offset
-        known.setdefault(key, []).append(one.name)
-    taken: dict[tuple[Any, ...], int] = {}
-    found = []
-    for _, (memory, partition, _, offset, _) in rows:
-        key = memory.value, partition, offset
-        names, use = known.get(key, ["?"]), taken.get(key, 0)
-        found.append(names[min(use, len(names) - 1)])
-        taken[key] = use + 1
-    return found
-
-
-def _ends(rows: Sequence[tuple[float, Box]], total: float) -> list[float]:
-    """Until when each allocation has its bytes: another one begins there, or the run ends."""
-    ends = [total] * len(rows)
-    alive: list[int] = []
-    for number, (time, box) in enumerate(rows):
-        left = []
-        for other in alive:
-            if _share(box, rows[other][1]):
-                ends[other] = time
-            else:
-                left.append(other)
-        alive = [*left, number]
-    return ends
-
-
-def _share(one: Box, other: Box) -> bool:
-    return (
-        one[3] < other[3] + other[4]
-        and other[3] < one[3] + one[4]
-        and one[1] < other[1] + other[2]
-        and other[1] < one[1] + one[2]
-    )

@@ -198,11 +198,15 @@ function drawRoofline() {
   context.fillText("flop/byte of HBM", width - 110, height - 2);
   context.fillText(`${roof.peak_tflops} TFLOP/s`, x(high) - 90, y(roof.peak_tflops) - 3);
   context.fillText(`${roof.bytes_per_ns.toFixed(0)} GB/s`, 66, 24);
+  // Names of two points stand one below the other, in the order of the points.
+  points.sort((a, b) => b.tflops - a.tflops);
+  let line = -Infinity;
   for (const point of points) {
+    line = Math.max(line + 14, y(point.tflops) + 4);
     context.fillStyle = "#b23b3b";
     context.fillRect(x(point.intensity) - 3, y(point.tflops) - 3, 7, 7);
     context.fillText(`${point.name}: ${point.tflops.toFixed(2)} TFLOP/s`, x(point.intensity) + 8,
-      y(point.tflops) + 4);
+      line);
   }
   if (!points.length) context.fillText("no matrix multiplication", width / 2, height / 2);
 }
