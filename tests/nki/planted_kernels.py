@@ -344,6 +344,56 @@ def all_partitions(a):
     return _on(a, 128)
 
 
+# Copies out of PSUM by an engine that has other work.
+
+
+def _evacuated(a, b, engine):
+    out, left, right = result((128, b.shape[1])), nl.load(a), nl.load(b)
+    for start in range(0, b.shape[1], 512):
+        bank, copy = tile(512, buffer=nl.psum), tile(512)
+        nisa.nc_matmul(dst=bank, stationary=left, moving=right[:, start : start + 512])
+        nisa.tensor_copy(dst=copy, src=bank, engine=engine)  # planted
+        nisa.tensor_scalar(dst=copy, data=copy, op0=nl.minimum, operand0=1.5)
+        nisa.tensor_reduce(dst=copy[:, :1], op=nl.add, data=copy, axis=1)
+        nisa.dma_copy(dst=out[:, start : start + 512], src=copy)
+    return out
+
+
+@nki.jit
+def evacuated_by_vector(a, b):
+    return _evacuated(a, b, nisa.engine.vector)
+
+
+@nki.jit
+def evacuated_by_scalar(a, b):
+    return _evacuated(a, b, nisa.engine.scalar)
+
+
+# A second load of what is on chip.
+
+
+def _less_largest(a, again):
+    out = result(a.shape)
+    for start in range(0, a.shape[0], 128):
+        x, largest = nl.load(a[start : start + 128, :]), tile(1)
+        nisa.tensor_reduce(dst=largest, op=nl.maximum, data=x, axis=1)
+        if again:
+            x = nl.load(a[start : start + 128, :])  # planted
+        nisa.tensor_scalar(dst=x, data=x, op0=nl.subtract, operand0=largest)
+        nisa.dma_copy(dst=out[start : start + 128, :], src=x)
+    return out
+
+
+@nki.jit
+def loaded_twice(a):
+    return _less_largest(a, True)
+
+
+@nki.jit
+def loaded_and_kept(a):
+    return _less_largest(a, False)
+
+
 @dataclass(frozen=True)
 class Planted:
     """A bottleneck: what it is called, the kernels with and without it, shapes of their inputs."""
@@ -398,4 +448,7 @@ PLANTED = (
     Planted("triggers", "small transfers", small_transfers, large_transfers, (single(128, 4096),)),
     Planted("partitions", "few partitions", few_partitions, all_partitions,
             (single(8, 8192),), (single(128, 512),)),
+    Planted("evacuation", "overloaded engine", evacuated_by_vector, evacuated_by_scalar,
+            (half(128, 128), half(128, 8192))),
+    Planted("repeated", "repeated load", loaded_twice, loaded_and_kept, (single(512, 1024),)),
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import ml_dtypes
@@ -15,6 +16,7 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.enums import Engine, Memory
 from isa.errors import NeuronError
+from nki.cli import main
 from nki.ir.checks.verify import verify
 from nki.ir.nodes import Loop, operations
 from nki.transformations import TRANSFORMATIONS
@@ -258,3 +260,43 @@ def test_jit_takes_them_and_other_processes_have_them():
     kernel = nki.jit(five_loads.function, transformations=["reuse-loads"])
     assert rows_of(kernel)["dma_copy"] == 2
     assert kernel.__reduce__()[1][2]["transformations"] == kernel.transformations
+
+
+TWICE = """
+import nki, nki.isa as nisa, nki.language as nl
+@nki.jit
+def twice(a):
+    x, y, z = nl.load(a), nl.load(a), nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+    nisa.tensor_tensor(dst=z, data1=x, data2=y, op=nl.add)
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nl.store(out, z)
+    return out
+"""
+
+
+def test_a_profile_says_what_they_change(tmp_path, capsys):
+    file = tmp_path / "k.py"
+    file.write_text(TWICE)
+    asked = ["profile", f"{file}:twice", "--input", "a=normal(128,4096):float32", "--json"]
+    assert main([*asked, "--transform", "reuse-loads", "--compare", "@"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    size = 128 * 4096 * 4
+    assert data["profile"]["dma"]["hbm_read_bytes"] == size
+    figures = {one["name"]: one for one in data["compared"]["figures"]}
+    assert figures["HBM bytes read"]["before"] == f"{2 * size:,}"
+    assert figures["HBM bytes read"]["after"] == f"{size:,}"
+    assert main([*asked, "--compare", "@", "--compare-transform", "reuse-loads"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["profile"]["dma"]["hbm_read_bytes"] == 2 * size
+
+
+def test_a_container_takes_none(tmp_path, capsys):
+    file = tmp_path / "k.py"
+    file.write_text(TWICE)
+    shapes = ["--input", "a=(128,64):float32", "--target", "trn2"]
+    written = str(tmp_path / "k.neff")
+    assert main(["compile", f"{file}:twice", *shapes, "-o", written, "--transform", "hoist"]) == 0
+    assert main(["run", written, "--transform", "hoist"]) != 0
+    assert "is compiled" in capsys.readouterr().err
+    assert main(["ir", f"{file}:twice", *shapes, "--transform", "hoist=2"]) != 0
+    assert "takes no number" in capsys.readouterr().err

@@ -21,6 +21,7 @@ from timing_programs import (
 from isa.alu import ALU
 from isa.enums import DgeMode, Engine
 from isa.errors import NeuronError
+from isa.files.stream import Stream, in_columns
 from isa.machine import control, elementwise, ranks, tensor
 from simulator.profile import profile, write_perfetto
 from simulator.timing import simulate
@@ -247,3 +248,39 @@ def test_nothing_half_written(tmp_path, small):
         write_perfetto(tmp_path / "t.json", small, simulate(small, keep_spans=False))
     assert error.value.code == "missing-argument"
     assert [p.name for p in tmp_path.iterdir()] == ["taken"]
+
+
+def test_streams_in_columns_are_reported_as_those_in_lists():
+    """A report asks templates of a stream in columns, and each instruction of another."""
+    reports = []
+    for held in (Stream, list):
+        built = matmul_hoisted_loads(3, 2, 16)
+        core = built.cores[0]
+        for engine, stream in core.streams.items():
+            columns = in_columns(list(stream), encoded=False)
+            core.streams[engine] = Stream(columns) if held is Stream else list(stream)
+        reports.append(profiled(built))
+        if held is Stream:
+            assert all(stream.columns is not None for stream in core.streams.values())
+    one, other = reports
+    assert one.waits and one.path_lines and one.path
+    assert one == other
+    assert one.text() == other.text()
+
+
+def test_the_path_in_columns_is_its_tables():
+    built = matmul_loads_inside(4, 16, DgeMode.none)
+    timeline = simulate(built)
+    report = profile(built, timeline)
+    spent = timeline.critical.spent
+    by_cause = {}
+    for (_, cause), ns in spent.items():
+        by_cause[cause.value] = by_cause.get(cause.value, 0.0) + ns
+    for cause, ns in by_cause.items():
+        found = sum(one.ns for one in report.path if one.cause == cause)
+        assert found == pytest.approx(ns)
+    held = sum(stall.ns for stall in timeline.critical.stalls.values())
+    assert sum(one.ns for one in report.waits) == pytest.approx(held)
+    times = sum(stall.count for stall in timeline.critical.stalls.values())
+    assert sum(one.count for one in report.waits) == times
+    assert sum(spent.values()) == pytest.approx(timeline.total_ns)
