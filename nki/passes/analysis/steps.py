@@ -21,7 +21,7 @@ After, one line a step:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -96,37 +96,30 @@ class Level:
                 yield from item.steps()
 
 
+@dataclass(slots=True)
 class _Replicated:
     """A register operation before its engines are known."""
 
-    __slots__ = ("engines", "instruction", "op")
-
-    def __init__(self, instruction: Instruction, op: Op) -> None:
-        self.instruction = instruction
-        self.op = op
-        self.engines: set[int] = set()
+    instruction: Instruction
+    op: Op
+    engines: set[int] = field(default_factory=set)
 
 
+@dataclass(slots=True)
 class _Loop:
     """A loop before its engines are known."""
 
-    __slots__ = ("body", "engines", "node")
-
-    def __init__(self, node: Loop | While, body: list[Any]) -> None:
-        self.node = node
-        self.body = body
-        self.engines: set[int] = set()
+    node: Loop | While
+    body: list[Any]
+    engines: set[int] = field(default_factory=set)
 
 
-class _Begin:
+class _Begin(NamedTuple):
     """A storage marker before the engine of the first access is known."""
 
-    __slots__ = ("instruction", "op", "tensor")
-
-    def __init__(self, instruction: Instruction, op: Op) -> None:
-        self.instruction = instruction
-        self.op = op
-        self.tensor: Tensor = instruction.values[0].storage
+    instruction: Instruction
+    op: Op
+    tensor: Tensor
 
 
 class Expanded(NamedTuple):
@@ -167,7 +160,7 @@ def _expand(nodes: list[Node], target: Target, depth: int, owners: list[Engine])
             if row in REPLICATED:
                 tree.append(_Replicated(instruction, node))
             elif row is StorageBegin:
-                tree.append(_Begin(instruction, node))
+                tree.append(_Begin(instruction, node, instruction.values[0].storage))
             else:
                 engine = ENGINE_INDEX.get(instruction.engine)
                 if engine is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from isa.affine import Affine, minimum
 from isa.enums import RegisterOperation
@@ -93,12 +93,11 @@ def _fits(kernel: Kernel) -> bool:
     return fits_into_hbm(kernel.tensors, target)
 
 
-class _Rotation:
+class _Rotation(NamedTuple):
     """Rotates loops of a kernel over at most `most` copies."""
 
-    def __init__(self, kernel: Kernel, most: int) -> None:
-        self.kernel = kernel
-        self.most = most
+    kernel: Kernel
+    most: int
 
     def replace(self, node: Loop, body: list[Node], numbering: Numbering) -> list[Node] | None:
         """What becomes of a loop with a body whose own loops are done; None: it stays."""

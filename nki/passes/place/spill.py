@@ -111,22 +111,19 @@ class _NoRoom(Exception):
     """What is used at once is more than there is room for."""
 
 
+@dataclass
 class _Pass:
     """What all levels of a body share. `replaced` has the operations that use another tensor."""
 
-    def __init__(
-        self,
-        target: Target,
-        numbering: Numbering,
-        spills: Spills,
-        movable: Collection[Tensor],
-    ) -> None:
-        self.target = target
-        self.numbering = numbering
-        self.spills = spills
-        self.movable = movable
-        self.memory = spills.memory
-        self.replaced: dict[Op, Op] = {}
+    target: Target
+    numbering: Numbering
+    spills: Spills
+    movable: Collection[Tensor]
+    replaced: dict[Op, Op] = field(default_factory=dict)
+
+    @property
+    def memory(self) -> Memory:
+        return self.spills.memory
 
     def room(self, tensor: Tensor) -> int:
         """Bytes of a partition up to the next place, shared by those beside each other."""
@@ -152,15 +149,13 @@ class _Pass:
         return most
 
 
+@dataclass(slots=True)
 class _Resident:
-    """A tensor's place, the node that used it last, and whether its home holds the same."""
+    """A tensor's place, whether its home holds the same, and the node that used it last."""
 
-    __slots__ = ("clean", "tensor", "used")
-
-    def __init__(self, tensor: Tensor, clean: bool, used: int) -> None:
-        self.tensor = tensor
-        self.clean = clean
-        self.used = used
+    tensor: Tensor
+    clean: bool
+    used: int
 
 
 class _Level:
