@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 from pathlib import Path
 
@@ -12,8 +14,9 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 from isa.sections import Facts, Table
+from nki.advice.fusions import FUSIONS
 from nki.pages import pages
-from simulator.profile import report
+from simulator.profile import report, what_if
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 GENERATED = set(pages())
@@ -113,6 +116,21 @@ def test_the_glossary_explains_every_word_of_a_report() -> None:
     text = text.replace("\n", " ").lower()
     units = re.compile(r" (%|us|cycles)$|^TensorE ")
     assert {word for word in words - plain if units.sub("", word).lower() not in text} == set()
+
+
+def test_the_page_of_profiles_explains_every_kind_of_advice() -> None:
+    """Kinds are what the code calls bottlenecks."""
+    named = {"overloaded engine", "shared port", "ping-pong between engines"}
+    sources = [*(DOCS.parent / "nki" / "advice").glob("*.py"), Path(inspect.getfile(what_if))]
+    for path in sources:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Changed", "Change"):
+                named.update(a.value for a in node.args[:1] if isinstance(a, ast.Constant))
+    named = named - {"engine"} | {fusion.bottleneck for fusion in FUSIONS}
+    page = (DOCS / "profiling.md").read_text(encoding="utf-8")
+    table = page[page.index("| advice |") : page.index("The last three have no rewrite")]
+    told = {name for row in table.splitlines()[2:] for name in row.split("|")[1].split(",")}
+    assert len(named) > 15 and named == {name.strip() for name in told}
 
 
 def test_no_text_of_a_page_is_taken_for_a_tag() -> None:
