@@ -159,7 +159,7 @@ def wrong_call(error: TypeError, function: Callable[..., Any] | None = None) -> 
 
 def _unknown(name: str, function: Callable[..., Any], keyword: str) -> NeuronError:
     known = [parameter for parameter in _parameters(function) if parameter != "self"]
-    hint = f"{meant_by(keyword, known)}It takes {', '.join(known)}."
+    hint = f"{meant_by(keyword, known)}It takes {', '.join(known)}.{_for_kernel(name, known)}"
     return NeuronError("unknown-argument", f"{name}() has no argument {keyword!r}", hint=hint)
 
 
@@ -171,7 +171,15 @@ def _missing(name: str, function: Callable[..., Any], missing: str) -> NeuronErr
 def _too_many(name: str, function: Callable[..., Any], given: str) -> NeuronError:
     known = [parameter for parameter in _parameters(function) if parameter != "self"]
     what = f"{name}() takes {len(known)} arguments at most, and those after `*` by name only"
-    return NeuronError("unknown-argument", what, hint=f"It is {name}{_signature(function)}.")
+    hint = f"It is {name}{_signature(function)}.{_for_kernel(name, known)}"
+    return NeuronError("unknown-argument", what, hint=hint)
+
+
+def _for_kernel(name: str, known: list[str]) -> str:
+    """Where the arguments of a kernel go that a function was given beside the kernel."""
+    if known[:1] != ["kernel"]:
+        return ""
+    return f" Arguments of the kernel go to what it returns: {name}(kernel)(...)."
 
 
 def _signature(function: Callable[..., Any]) -> str:

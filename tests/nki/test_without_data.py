@@ -79,3 +79,11 @@ def test_nothing_is_computed_without_data(mode) -> None:
         assert "nki.profile" in error.hint and "nki.compile" in error.hint
     error = refused(lambda: nki.compile(copy, SPEC)(SPEC))
     assert error.code == "input-mismatch" and "no data" in error.what
+
+
+@pytest.mark.parametrize("function", [nki.profile, nki.simulate, nki.benchmark])
+def test_arguments_of_a_kernel_beside_it_are_told_where_to_go(function) -> None:
+    name = f"{function.__name__}(kernel)(...)"
+    for call in (lambda: function(copy, SPEC, SPEC, SPEC, SPEC), lambda: function(copy, a=SPEC)):
+        error = refused(call)
+        assert error.code == "unknown-argument" and name in error.hint
