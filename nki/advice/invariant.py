@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from isa.enums import ReduceCommand
@@ -19,7 +19,7 @@ from nki.advice.changed import (
     writers,
 )
 from nki.advice.reads import fields_of
-from nki.ir.begins import begun, begun_by, used_by
+from nki.ir.begins import begun, begun_by, used_by, written_by
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Tensor, storages
 from nki.ir.replace import Renamed
 from nki.ir.rewrite import Numbering, form_registers
@@ -45,7 +45,7 @@ def hoisted_work(kernel: Kernel, line: Line) -> Iterator[Changed]:
     """
     hoisting = _Hoisting(kernel, line)
     new = rewritten(kernel, hoisting.rewrite)
-    if new is not None:
+    if new is not None and hoisting.is_here(hoisting.dropped):
         of, elsewhere = frozenset(hoisting.dropped), sorted(hoisting.elsewhere)
         if elsewhere:
             text = f"take what line {', '.join(map(str, elsewhere))} makes, which is the same"
@@ -78,7 +78,7 @@ class _Hoisting:
         result: list[Node] = []
         for node in nodes:
             known = self._constant(node.body, node) if isinstance(node, Loop) else {}
-            made = self._with_inputs([t for t in known if self._is_here(known[t])], known)
+            made = self._with_inputs([t for t in known if self.is_here(known[t])], known)
             if not isinstance(node, Loop) or not made:
                 result.append(node)
                 continue
@@ -97,11 +97,11 @@ class _Hoisting:
         first: dict[Any, Tensor] = {}
         keys: dict[Tensor, Any] = {}
         alike = {t: first.setdefault(_content(t, made, keys), t) for t in made}
-        repeated = [t for t, kept in alike.items() if kept is not t and self._is_here(made[t])]
+        repeated = [t for t, kept in alike.items() if kept is not t and self.is_here(made[t])]
         again = {t: alike[t] for t in self._with_inputs(repeated, made) if alike[t] is not t}
+        gone = _going(again, made)
         if not again:
             return nodes
-        gone = {op for tensor in again for op in made[tensor]}
         self.dropped |= gone
         for tensor in repeated:
             lines, kept = (set(map(line_of, made[one])) for one in (tensor, alike[tensor]))
@@ -109,7 +109,7 @@ class _Hoisting:
         left = [n for n in nodes if n not in gone and begun_by(n) not in again]
         return Renamed(again).nodes(left)
 
-    def _is_here(self, ops: list[Op]) -> bool:
+    def is_here(self, ops: Iterable[Op]) -> bool:
         """Whether the line computes any of this; loads alone are `hoisted_load`'s."""
         return any(line_of(op) == self.line and transfer(op, self.kernel) is None for op in ops)
 
@@ -165,11 +165,31 @@ class _Hoisting:
         return all(t in made or (not t.memory.on_chip and t not in self.writers) for t in used)
 
 
+def _going(again: dict[Tensor, Tensor], made: dict[Tensor, list[Op]]) -> set[Op]:
+    """The operations that nobody needs where others give what they make. A tensor stays where an
+    operation also makes one that stays."""
+    while True:
+        gone = {op for tensor in again for op in made[tensor]}
+        needed = {op for op in gone if not again.keys() >= set(written_by(op))}
+        kept = [tensor for tensor in again if not needed.isdisjoint(made[tensor])]
+        if not kept:
+            return gone
+        for tensor in kept:
+            del again[tensor]
+
+
 def _content(tensor: Tensor, made: dict[Tensor, list[Op]], keys: dict[Tensor, Any]) -> Any:
     """Equal for tensors that are made alike of the same."""
     if tensor not in keys:
+        keys[tensor] = tensor  # what two tensors make of each other is like nothing else
         ops = tuple(
-            (op.row, tuple(_value(value, tensor, made, keys) for value in op.values))
+            (
+                op.row,
+                tuple(
+                    _value(value, tensor, made, keys, place in op.row.reads)
+                    for place, value in enumerate(op.values)
+                ),
+            )
             for op in made[tensor]
         )
         keys[tensor] = tensor.memory, tensor.shape, tensor.dtype, tensor.core, ops
@@ -177,14 +197,15 @@ def _content(tensor: Tensor, made: dict[Tensor, list[Op]], keys: dict[Tensor, An
 
 
 def _value(
-    value: Any, tensor: Tensor, made: dict[Tensor, list[Op]], keys: dict[Tensor, Any]
+    value: Any, tensor: Tensor, made: dict[Tensor, list[Op]], keys: dict[Tensor, Any], is_read: bool
 ) -> Any:
+    """What an operand or an attribute is, for the content of a tensor that it takes part in."""
     if not isinstance(value, Access):
         return type(value), value if value.__hash__ else repr(value)
     of = value.storage
-    is_own = of is tensor
-    content = "itself" if is_own else _content(of, made, keys) if of in made else of
-    return content, value.geometry
+    if of is tensor or not is_read:
+        return of is tensor, value.geometry
+    return _content(of, made, keys) if of in made else of, value.geometry
 
 
 __all__ = ["hoisted_work"]

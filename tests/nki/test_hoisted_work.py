@@ -126,3 +126,33 @@ def test_what_is_made_of_an_output_stays() -> None:
     line = line_in(kernel.function, "# of what was written")
     assert list(hoisted_work(traced, (__file__, line))) == []
     np.testing.assert_array_equal(kernel(A, G), 8 * G)
+
+
+@pytest.mark.parametrize("is_alike", [True, False])
+def test_operations_with_two_results_go_only_with_both(is_alike) -> None:
+    @nki.jit(target="trn2")
+    def kernel(a, g):
+        out = result(a)
+        for start in range(0, a.shape[0], 128):
+            here = nl.ds(start, 128)
+            row, total = nl.load(g), nl.ndarray((1, 1), dtype=nl.float32, buffer=nl.sbuf)
+            powers = nl.ndarray(g.shape, dtype=nl.float32, buffer=nl.sbuf)
+            nisa.activation_reduce(  # repeated
+                dst=powers, op=nl.exp, data=row, reduce_op=nl.add, reduce_res=total
+            )
+            added = 1.0 if is_alike else float(start)
+            nisa.tensor_scalar(dst=total, data=total, op0=nl.add, operand0=added)
+            nisa.tensor_scalar(dst=powers, data=powers, op0=nl.multiply, operand0=2.0)
+            nisa.dma_copy(dst=out[here, :], src=nl.load(a[here, :]))
+            nisa.dma_copy(dst=out[nl.ds(start, 1), :], src=powers)
+            nisa.dma_copy(dst=out[nl.ds(start + 1, 1), 0:1], src=total)
+        return out
+
+    traced = kernel.trace(*SHAPES, target="trn2")
+    found = list(hoisted_work(traced, (__file__, line_in(kernel.function))))
+    assert len(found) == is_alike
+    wanted = kernel(A, G)
+    for one in found:
+        changed = compile_kernel(one.kernel)
+        verify_program(changed)
+        np.testing.assert_array_equal(run(changed, [A, G]).outputs[0], wanted)
