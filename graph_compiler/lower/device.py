@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from graph_compiler.execute.steps import Machine, Place, Program, item_size
+from graph_compiler.execute.steps import Call, Machine, Place, Program, item_size
 from graph_compiler.execute.views import Buffer, View, count_of, row_major
 from graph_compiler.lower.limits import Limits
 from graph_compiler.lower.machine import DTYPES
@@ -83,6 +83,11 @@ _PARTS = 3
 """bf16 numbers that have the 24 bits of an fp32 number."""
 
 
+def kernel_of(step: Any) -> Any:
+    """The kernel of a call; other steps are their own."""
+    return step.kernel if isinstance(step, Call) else step
+
+
 class _Builder(Builder):
     """A builder that calls `before_loop` when a loop on the device begins."""
 
@@ -147,7 +152,7 @@ class Device(Program):
         self._in_parts: dict[Buffer, tuple[Buffer, tuple[int, ...]] | None] = {}
 
     def made_for(self, node: Node, steps: list[Any]) -> None:
-        kernels = [getattr(step, "kernel", step) for step in steps]
+        kernels = [kernel_of(step) for step in steps]
         new = [kernel for kernel in kernels if id(kernel) not in self._places]
         if new and node.instruction is not None:
             place = location_of(node.instruction, self.builder.declarations.name)
@@ -168,12 +173,12 @@ class Device(Program):
 
     def same_place(self, step: Any, others: Iterable[Any]) -> None:
         """Other steps are for the instruction of the graph that a step is for."""
-        place = self.place_in_graph(getattr(step, "kernel", step))
+        place = self.place_in_graph(kernel_of(step))
         if place is None:
             return
-        node = self.node_of(getattr(step, "kernel", step))
+        node = self.node_of(kernel_of(step))
         for other in others:
-            kernel = getattr(other, "kernel", other)
+            kernel = kernel_of(other)
             self._places.setdefault(id(kernel), (kernel, place))
             if node is not None:
                 self._nodes.setdefault(id(kernel), node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graph_compiler import compile, parse_text
+from graph_compiler import GraphOptions, compile, parse_text
 from graph_compiler.hot_spots import KINDS, hot_spots
 from isa.errors import NeuronError
 
@@ -77,3 +77,18 @@ def test_a_function_that_is_spelled_out_is_its_last_operation() -> None:
     assert names == {"r"}
     files = {place.file for place in compiled.kernel.program.locations}
     assert files - {""} == {"model"}
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_convolution_is_the_instruction_that_it_is(cores: int) -> None:
+    module = parse_text("""HloModule model
+ENTRY e {
+  x = f32[2,12,12,20] parameter(0)
+  k = f32[3,3,20,30] parameter(1)
+  ROOT r = f32[2,10,10,30] convolution(x, k), window={size=3x3}, dim_labels=b01f_01io->b01f
+}""")
+    compiled = compile(module, "trn2", GraphOptions(logical_cores=cores))
+    shapes = [item.shape.dimensions for item in module.parameters]
+    _, profile = compiled.profile(*(np.ones(shape, np.float32) for shape in shapes))
+    spots = hot_spots(module, profile, "instruction")
+    assert {spot.name for spot in spots if spot.busy_ns > 1000} == {"r"}

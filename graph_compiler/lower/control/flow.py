@@ -13,7 +13,7 @@ from graph_compiler.execute.loops import LoopNest
 from graph_compiler.execute.movement import DynamicCopy
 from graph_compiler.execute.steps import Call, Place, item_size
 from graph_compiler.execute.views import Buffer, View, count_of
-from graph_compiler.lower.device import HELD, Device
+from graph_compiler.lower.device import HELD, Device, kernel_of
 from graph_compiler.lower.groups.groups import grouped
 from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.movement.blocks import emit_dynamic_copy
@@ -40,7 +40,7 @@ def emit(device: Device, steps: list[Any]) -> None:
     made = [step for step in steps if not step.writes or any(b.size for b in step.writes)]
     for step in grouped(device, made, device.uses):
         device.forget(step.writes)
-        kernel = step.kernel if isinstance(step, Call) else step
+        kernel = kernel_of(step)
         with device.builder.at(device.place_in_graph(kernel)):
             if isinstance(step, Call):
                 _EMITTERS[type(kernel)](device, kernel, step.words)
