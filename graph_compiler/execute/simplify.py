@@ -15,6 +15,7 @@ from graph_compiler.evaluate import CALLS, DEPTH_LIMIT, Evaluator
 from graph_compiler.execute.nodes import Block, Form, Node
 from graph_compiler.execute.views import MOVES
 from graph_compiler.hlo.operators import operator
+from graph_compiler.hlo.operators.control import placeholder
 from graph_compiler.hlo.operators.elementwise.binary import Binary
 from graph_compiler.hlo.operators.elementwise.comparison import Clamp, Select
 from graph_compiler.hlo.operators.elementwise.conversion import Convert
@@ -131,9 +132,15 @@ class Simplifier:
             structural = STRUCTURAL.get(item.opcode)
             if structural is not None:
                 values[item] = structural(item, [values[o] for o in item.operands], arguments)
-            elif item.opcode in CALLS:
+            elif item.opcode in CALLS or item.opcode == _BEGINS:
                 operands = [values[operand] for operand in item.operands]
                 values[item] = self._inline(block, merged, item.called[0], operands)
+                if item.opcode == _BEGINS:
+                    contexts = [
+                        _constants(item, shape, placeholder(shape))
+                        for shape in item.shape.tuple_shapes[2:]
+                    ]
+                    values[item] = tuple(operands), values[item], *contexts
             else:
                 operands = [leaf for operand in item.operands for leaf in leaves(values[operand])]
                 values[item] = self._operation(block, merged, item, operands)
@@ -248,19 +255,23 @@ _VIEWED = frozenset({*MOVES, "iota"}) - {"reshape"}
 
 _BLOCKS = frozenset({"while", "conditional"})
 
+_BEGINS = "async-start"
+"""The call whose value is its operands, its result, and contexts."""
+
 
 def _constant(item: Instruction, operands: list[Parts], arguments: list[Parts]) -> Parts:
     row = operator(item.opcode)
-    value = row.evaluate(item, [], None)  # type: ignore[arg-type]
+    return _constants(item, item.shape, row.evaluate(item, [], None))  # type: ignore[arg-type]
 
-    def node(shape: Shape, part: Any) -> Parts:
-        if shape.is_tuple:
-            return tuple(node(s, p) for s, p in zip(shape.tuple_shapes, part))
-        if not shape.is_array:
-            return None
-        return Node("constant", forms(shape), [], item, np.asarray(part))
 
-    return node(item.shape, value)
+def _constants(item: Instruction, shape: Shape, value: Any) -> Parts:
+    """A value that an instruction states."""
+    if shape.is_tuple:
+        parts = zip(shape.tuple_shapes, value)
+        return tuple(_constants(item, inner, part) for inner, part in parts)
+    if not shape.is_array:
+        return None
+    return Node("constant", forms(shape), [], item, np.asarray(value))
 
 
 STRUCTURAL: dict[str, Callable[[Any, list[Parts], list[Parts]], Parts]] = {
@@ -273,5 +284,7 @@ STRUCTURAL: dict[str, Callable[[Any, list[Parts], list[Parts]], Parts]] = {
     "copy": lambda item, operands, arguments: operands[0],
     "opt-barrier": lambda item, operands, arguments: operands[0],
     "add-dependency": lambda item, operands, arguments: operands[0],
+    "async-update": lambda item, operands, arguments: operands[0],
+    "async-done": lambda item, operands, arguments: operands[0][1],
 }
 """Opcodes that only say which value is meant."""

@@ -182,6 +182,23 @@ ENTRY e {
 """
 
 
+def test_what_begins_asynchronously_is_a_call() -> None:
+    """An all-to-all in a computation of its own, with its state passed on."""
+    text = """HloModule m, replica_count=2
+wrapped { x = f32[4] parameter(0)
+ ROOT y = f32[4] all-to-all(x), dimensions={0}, replica_groups={{0,1}} }
+ENTRY e { x = f32[4] parameter(0)
+ s = ((f32[4]), f32[4], s32[]) async-start(x), calls=wrapped
+ u = ((f32[4]), f32[4], s32[]) async-update(s)
+ d = f32[4] async-done(u)
+ ROOT r = f32[4] add(d, d) }"""
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    found = compile(parse_text(text), "trn2").run_ranks([[x[0]], [x[1]]])
+    np.testing.assert_array_equal(found[0][0], [0, 2, 8, 10])
+    np.testing.assert_array_equal(found[1][0], [4, 6, 12, 14])
+
+
+
 @pytest.mark.parametrize("cores", [1, 2])
 def test_collectives_in_loops_meet_once_a_trip(cores: int) -> None:
     compiled = compile(parse_text(LOOP), "trn2", GraphOptions(logical_cores=cores))
