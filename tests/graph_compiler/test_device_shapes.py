@@ -109,6 +109,8 @@ def convolved(x: np.ndarray, k: np.ndarray, edges: Sequence[int], every: int, ap
         ("bf16", (1, 13, 17, 160), (3, 3), 96, (2, 2), 1, 2, False),  # dilation
         ("bf16", (2, 12, 12, 33), (3, 3), 140, (1, 1), 2, 1, True),  # channels first
         ("f32", (1, 20, 130, 3), (5, 4), 40, (2, 1), 1, 1, True),
+        ("bf16", (1, 9, 10, 192), (3, 3), 20, (1, 1), 1, 1, False),  # the last column by two rows
+        ("f32", (2, 12, 9, 37), (5, 5), 30, (2, 2), 1, 2, True),  # two last columns by three
     ],
 )
 @pytest.mark.parametrize("target, cores", [("trn2", 1), ("trn1", 1), ("trn2", 2)])

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some features, and how many places of the window, down and across, partitions have them
-    for."""
+    """Some features, the columns of the window from `begin` to `end` that they are for, and how
+    many places of these, down and across, partitions have them for."""
 
     first: int
     count: int
+    begin: int
+    end: int
     down: int = 1
     across: int = 1
 
@@ -51,13 +53,32 @@ class Band(NamedTuple):
 
 
 def parts_of(features: int, sizes: tuple[int, int]) -> list[Part]:
-    """Features in parts."""
+    """Features in parts. Where partitions have what is left for some columns of the window, but
+    not all, the last columns may be a part of their own, of several rows.
+
+    >>> parts_of(160, (3, 3))[1], sum(1 for _ in parts_of(32, (5, 5)))
+    (Part(first=128, count=32, begin=0, end=3, down=1, across=3), 2)
+    """
+    high, wide = sizes
     whole, rest = divmod(features, PARTITIONS)
-    found = [Part(number * PARTITIONS, PARTITIONS) for number in range(whole)]
-    if rest:
-        across = min(sizes[1], PARTITIONS // rest)
-        down = min(sizes[0], PARTITIONS // (rest * across)) if across == sizes[1] else 1
-        found.append(Part(whole * PARTITIONS, rest, down, across))
+    found = [Part(number * PARTITIONS, PARTITIONS, 0, wide) for number in range(whole)]
+    if not rest:
+        return found
+    first, most = whole * PARTITIONS, PARTITIONS // rest
+    across = min(wide, most)
+    down = min(high, most // across) if across == wide else 1
+    left = wide % across
+    ways = [
+        (-(-high // min(high, most // own)) * (left // own), own)
+        for own in range(1, left + 1)
+        if left % own == 0
+    ]
+    products, own = min(ways, default=(high, 0))
+    if products < high:
+        found.append(Part(first, rest, 0, wide - left, 1, across))
+        found.append(Part(first, rest, wide - left, wide, min(high, most // own), own))
+    else:
+        found.append(Part(first, rest, 0, wide, down, across))
     return found
 
 

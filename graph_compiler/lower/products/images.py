@@ -56,6 +56,9 @@ _LOADED = 0.8
 _PIECES = 4
 """Parts in which a band goes to other partitions, so that products begin before all is there."""
 
+_SHIFTS = 16
+"""Transfers from partitions to others of a band, about: each holds the engine that starts it."""
+
 _AT_ONCE = 4 << 10
 """Bytes of a partition that a transfer of pixels has."""
 
@@ -192,7 +195,7 @@ class Images:
     def _groups(self, part: Part) -> Iterator[tuple[int, int]]:
         """The first places of the window that products of a part begin with."""
         yield from product(
-            range(0, self.down.size, part.down), range(0, self.across.size, part.across)
+            range(0, self.down.size, part.down), range(part.begin, part.end, part.across)
         )
 
     def _kernel(self, part: Part, first: int, count: int) -> NkiTensor:
@@ -203,12 +206,14 @@ class Images:
         if strides[3] != 1 and self.outputs > 1 and count >= PARTITIONS // 4:
             self._turned_kernel(part, first, tile)
             return tile
-        lines = -(-self.down.size // part.down), -(-self.across.size // part.across)
+        wide = part.end - part.begin
+        lines = -(-self.down.size // part.down), -(-wide // part.across)
         grid = tile.reshape((part.partitions, *lines, count))
         for number, (i, j) in enumerate(product(range(part.down), range(part.across))):
             rows = slice(number * part.count, (number + 1) * part.count)
-            here = -(-(self.down.size - i) // part.down), -(-(self.across.size - j) // part.across)
-            begin = i * strides[0] + j * strides[1] + part.first * strides[2] + first * strides[3]
+            here = -(-(self.down.size - i) // part.down), -(-(wide - j) // part.across)
+            begin = i * strides[0] + (part.begin + j) * strides[1]
+            begin += part.first * strides[2] + first * strides[3]
             pattern = [
                 (strides[2], part.count),
                 (part.across * strides[1], here[1]),
@@ -234,7 +239,7 @@ class Images:
             device.copy(loaded, self.kernel.elements(pattern, begin))
             steps = {name: loaded.strides[1 + at] for at, (_, _, name) in enumerate(counts)}
             for number, (i, j) in enumerate(self._groups(part)):
-                down, across = min(part.down, high - i), min(part.across, wide - j)
+                down, across = min(part.down, high - i), min(part.across, part.end - j)
                 chosen = [
                     [loaded.strides[0], rows],
                     [steps["i"], down],
@@ -261,31 +266,55 @@ class Images:
         ]
         rows = inside(band.row * self.down.stride, high, self.step.image.dims[1], self.down)
         columns = inside(0, self.wide, self.step.image.dims[2], self.across)
-        firsts = [tile[: part.count] for tile, part in zip(tiles, self.parts)]
-        for tile in firsts:
+        # The last columns of the window have a copy of what the part before them has.
+        own = [(part, tile) for part, tile in zip(self.parts, tiles) if not part.begin]
+        firsts = [(part, tile[: part.count]) for part, tile in own]
+        for _, tile in firsts:
             self._edges(tile, rows, columns)
         if rows.number and columns.number:
             if self.step.image.strides[3] == 1 or self.features == 1:
                 self._by_pixels(band, firsts, rows, columns, beside)
             else:
                 self._by_planes(band, firsts, rows, columns)
+        before = tiles[0]
         for tile, part in zip(tiles, self.parts):
-            for number, (i, j) in enumerate(product(range(part.down), range(part.across))):
-                if number:
-                    own = slice(number * part.count, (number + 1) * part.count)
-                    shift = i * self.down.dilation, j * self.across.dilation
-                    self._shift(tile[: part.count], tile[own], shift)
+            if part.begin:
+                source = before[: part.count]
+                self._shift(source, tile[: part.count], (0, 0), 0, _PIECES)
+            self._repeated(tile, part)
+            before = tile
         return tiles
 
-    def _shift(self, source: NkiTensor, target: NkiTensor, shift: tuple[int, int]) -> None:
+    def _repeated(self, tile: NkiTensor, part: Part) -> None:
+        """The features once more for each place of the window that partitions have them for: first
+        for those of one row, then all of a row for the next ones."""
+        row = part.count * part.across
+        pieces = max(1, min(_PIECES, _SHIFTS // max(1, part.across + part.down - 2)))
+        for j in range(1, part.across):
+            own = slice(j * part.count, (j + 1) * part.count)
+            ahead = 0, j * self.across.dilation
+            self._shift(tile[: part.count], tile[own], ahead, ahead[1], pieces)
+        for i in range(1, part.down):
+            own, ahead = slice(i * row, (i + 1) * row), (i * self.down.dilation, 0)
+            unread = (part.across - 1) * self.across.dilation
+            self._shift(tile[:row], tile[own], ahead, unread, pieces)
+
+    def _shift(
+        self,
+        source: NkiTensor,
+        target: NkiTensor,
+        shift: tuple[int, int],
+        unread: int,
+        pieces: int,
+    ) -> None:
         """Copy a band to other partitions, so many rows and columns further on, some rows at a
-        time; the last columns are those of the next row, and nobody reads them."""
+        time; the last columns, as many as are `unread`, are those of the next row."""
         count, images, high, wide = source.shape
         rows = high - shift[0]
-        size = max(-(-rows // _PIECES), 1)
+        size = max(-(-rows // pieces), 1)
         for start in range(0, rows, size):
             end = min(start + size, rows)
-            length = (end - start) * wide - shift[1]
+            length = (end - start) * wide - unread
             if length > 0:
                 begin = start * wide
                 further = begin + shift[0] * wide + shift[1]
@@ -332,11 +361,13 @@ class Images:
         ]
         return tile.ap(pairs, images[0] * tile.strides[1] + begin)
 
-    def _by_planes(self, band: Band, tiles: list[NkiTensor], rows: Inside, columns: Inside) -> None:
+    def _by_planes(
+        self, band: Band, tiles: list[tuple[Part, NkiTensor]], rows: Inside, columns: Inside
+    ) -> None:
         """From memory in which a feature's pixels are neighbours: in runs of rows, and then to
         their places."""
         device, strides = self.device, self.step.image.strides
-        for part, tile in zip(self.parts, tiles):
+        for part, tile in tiles:
             begin = (
                 band.image * strides[0]
                 + rows.first * strides[1]
@@ -364,7 +395,7 @@ class Images:
     def _by_pixels(
         self,
         band: Band,
-        tiles: list[NkiTensor],
+        tiles: list[tuple[Part, NkiTensor]],
         rows: Inside,
         columns: Inside,
         beside: Callable[[], Any],
@@ -388,7 +419,7 @@ class Images:
             most = BANK // (PARTITIONS * self.size)
             for start in range(0, len(some), most):
                 few = some[start : start + most]
-                for part, tile in zip(self.parts, tiles):
+                for part, tile in tiles:
                     own = slice(part.first, part.first + part.count)
                     pixels = [loaded[:, start + number, own] for number in range(len(few))]
                     bank = into_bank(device, pixels)
@@ -437,7 +468,7 @@ class Images:
         steps = self.down.stride, self.across.stride
         part = self.parts[number]
         for place, (i, j) in enumerate(self._groups(part)):
-            taken = part.taken((self.down.size - i, self.across.size - j))
+            taken = part.taken((self.down.size - i, part.end - j))
             at = i * self.down.dilation, j * self.across.dilation
             view = self._box(loaded[number], taken, tile, steps, at)
             yield view, kernel[number][:taken, place, :]
