@@ -198,7 +198,6 @@ ENTRY e { x = f32[4] parameter(0)
     np.testing.assert_array_equal(found[1][0], [4, 6, 12, 14])
 
 
-
 @pytest.mark.parametrize("cores", [1, 2])
 def test_collectives_in_loops_meet_once_a_trip(cores: int) -> None:
     compiled = compile(parse_text(LOOP), "trn2", GraphOptions(logical_cores=cores))
