@@ -52,9 +52,9 @@ class Band(NamedTuple):
     rows: int
 
 
-def parts_of(features: int, sizes: tuple[int, int]) -> list[Part]:
+def parts_of(features: int, sizes: tuple[int, int], apart: bool = True) -> list[Part]:
     """Features in parts. Where partitions have what is left for some columns of the window, but
-    not all, the last columns may be a part of their own, of several rows.
+    not all, the last columns are a part of their own, of several rows, where they may be `apart`.
 
     >>> parts_of(160, (3, 3))[1], sum(1 for _ in parts_of(32, (5, 5)))
     (Part(first=128, count=32, begin=0, end=3, down=1, across=3), 2)
@@ -74,7 +74,7 @@ def parts_of(features: int, sizes: tuple[int, int]) -> list[Part]:
         if left % own == 0
     ]
     products, own = min(ways, default=(high, 0))
-    if products < high:
+    if apart and products < high:
         found.append(Part(first, rest, 0, wide - left, 1, across))
         found.append(Part(first, rest, wide - left, wide, min(high, most // own), own))
     else:

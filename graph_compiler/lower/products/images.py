@@ -56,8 +56,12 @@ _LOADED = 0.8
 _PIECES = 4
 """Parts in which a band goes to other partitions, so that products begin before all is there."""
 
-_SHIFTS = 16
-"""Transfers from partitions to others of a band, about: each holds the engine that starts it."""
+_SHIFTS = 8
+"""Places of the window that partitions have features for, of which each is a transfer: one holds
+the engine that starts it."""
+
+_MORE_ROWS = 1.1
+"""Rows that bands load, beside those without a part for the last columns, up to which it pays."""
 
 _AT_ONCE = 4 << 10
 """Bytes of a partition that a transfer of pixels has."""
@@ -84,8 +88,13 @@ class Images:
         self.down, self.across = step.windows
         self.batch, self.rows, self.columns, self.outputs = step.target.dims
         self.features = step.image.dims[3]
-        self.parts = parts_of(self.features, (self.down.size, self.across.size))
         self.wide = reach(self.columns, self.across)
+        window = self.down.size, self.across.size
+        self.parts = parts_of(self.features, window, apart=False)
+        alone = self._loaded_rows()
+        self.parts = parts_of(self.features, window)
+        if self._loaded_rows() > _MORE_ROWS * alone:
+            self.parts = parts_of(self.features, window, apart=False)
         self.image, self.kernel, self.target = (
             Stored(device, place_of(view), view.type)
             for view in (step.image, step.kernel, step.target)
@@ -133,6 +142,11 @@ class Images:
                 self._bands(number * images, images, rows, kernel, (first, count))
             if left:
                 self._bands(whole * images, left, rows, kernel, (first, count))
+
+    def _loaded_rows(self) -> int:
+        """The rows of an image that its bands have together."""
+        _, rows = self._band_sizes()
+        return -(-self.rows // rows) * reach(rows, self.down)
 
     def _most_pixels(self) -> int:
         return PARTITIONS if self.pixels_first else COLUMNS
@@ -286,10 +300,17 @@ class Images:
         return tiles
 
     def _repeated(self, tile: NkiTensor, part: Part) -> None:
-        """The features once more for each place of the window that partitions have them for: first
-        for those of one row, then all of a row for the next ones."""
+        """The features once more for each place of the window that partitions have them for; of
+        many places first those of one row, then all of a row for the next ones."""
+        if part.down * part.across <= _SHIFTS:  # each from the first: none waits for another
+            for number, (i, j) in enumerate(product(range(part.down), range(part.across))):
+                own = slice(number * part.count, (number + 1) * part.count)
+                ahead = i * self.down.dilation, j * self.across.dilation
+                if number:
+                    self._shift(tile[: part.count], tile[own], ahead, ahead[1], _PIECES)
+            return
         row = part.count * part.across
-        pieces = max(1, min(_PIECES, _SHIFTS // max(1, part.across + part.down - 2)))
+        pieces = max(1, 2 * _SHIFTS // (part.across + part.down - 2))
         for j in range(1, part.across):
             own = slice(j * part.count, (j + 1) * part.count)
             ahead = 0, j * self.across.dilation
