@@ -80,7 +80,8 @@ def _parse_layout(text: str, rank: int) -> tuple[tuple[int, ...] | None, Record 
 
 
 def show_shape(shape: Shape, layout: bool = True) -> str:
-    """A shape as text. What a layout states beyond tiles and numbers is left out."""
+    """A shape as text. What a layout states beyond tiles and numbers is left out, and all that one
+    states which has no order of the dimensions."""
     if shape.is_tuple:
         parts = [
             ("/*index=" + str(position) + "*/" if position and position % 5 == 0 else "")
@@ -92,7 +93,7 @@ def show_shape(shape: Shape, layout: bool = True) -> str:
         return str(Shape(shape.element_type, shape.dimensions, (), None, shape.dynamic_dimensions))
     text = str(shape)
     details = shape.layout_details
-    if details is None or shape.layout is None:
+    if details is None or shape.layout is None or len(shape.layout) != shape.rank:
         return text
     shown = ""
     tiles = details.tiles

@@ -385,6 +385,16 @@ def test_forms_of_attributes(call: str, words: str, expected: dict[str, Any]) ->
     assert ", ".join(attribute_words(instruction)) == words
 
 
+def test_a_layout_of_numbers_without_an_order_survives_the_way_through_text() -> None:
+    details = Record("LayoutProto", element_size_in_bits=4)
+    shape = Shape("f32", (4,), (), (), (), details)
+    text = "HloModule m\nENTRY e {\n x = f32[4] parameter(0)\n ROOT y = f32[4] negate(x)\n}"
+    module = parse_text(text)
+    module.entry.root.shape = shape
+    data = to_proto(module)
+    assert to_proto(parse_text(print_text(from_proto(data)))) == data
+
+
 def test_an_attribute_without_text_ends_with_its_line() -> None:
     text = """HloModule scalar
 
