@@ -16,6 +16,7 @@ from graph_compiler.memory import memory_use
 from graph_compiler.options import GraphOptions, check_target
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
+from nki.errors import named_arguments
 from simulator.ranks import World, run_world
 from simulator.runtime.index_ranges import KEY
 
@@ -155,6 +156,7 @@ def _unobserved(stage: str, product: Any) -> None:
     """Nobody looks at what stages make."""
 
 
+@named_arguments
 def compile(
     module: Module,
     target: str | None = None,
@@ -185,6 +187,9 @@ def compile(
     from nki.passes.place.arena import ShareArenas, local_bytes
 
     module_argument(module, "compile")
+    if not isinstance(options, (GraphOptions, type(None))):
+        what = f"the options of compile are a GraphOptions, not {type(options).__name__}."
+        raise NeuronError("argument-kind", what, hint="Pass graph_compiler.GraphOptions(...).")
     chosen, wanted = settings.target(target), options or GraphOptions()
     check_target(wanted, chosen)
     admit(module, chosen, wanted)

@@ -21,6 +21,7 @@ from graph_compiler.inputs import checked_inputs
 from graph_compiler.partitions import partitions_of, refuse_undivided
 from graph_compiler.ranks import Alone, Meeting, run_ranks
 from isa.errors import NeuronError
+from nki.errors import named_arguments
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Computation, Instruction, Module
@@ -304,6 +305,7 @@ def _check_depth(computation: Computation, depth: int) -> None:
         )
 
 
+@named_arguments
 def evaluate(
     module: Module,
     *inputs: Value,
@@ -353,6 +355,7 @@ def evaluate(
         return outputs_of(module, evaluator.call(module.entry, arguments))
 
 
+@named_arguments
 def evaluate_ranks(
     module: Module,
     inputs: Sequence[Sequence[Value]],

@@ -10,6 +10,7 @@ from graph_compiler.hlo.graph import Computation, Instruction, Module
 from graph_compiler.hlo.record import Record
 from graph_compiler.inputs import checked_input
 from isa.errors import NeuronError
+from nki.errors import named_arguments
 
 Weights = Mapping[str | int, Any] | Sequence[Any]
 
@@ -18,6 +19,7 @@ _DERIVED = ("host_program_shape", "schedule", "spmd_parameters_shardings")
 """What a module states about its parameters besides the instructions, and follows from them."""
 
 
+@named_arguments
 def freeze(module: Module, weights: Weights) -> Module:
     """The graph with parameters replaced by constants; the others keep their order.
 

@@ -128,6 +128,25 @@ def user_frames(function: Callable[_Parameters, _Result]) -> Callable[_Parameter
     return entry
 
 
+def named_arguments(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Decorates a public function: a call with other arguments than it has is an error of the
+    catalogue, which says what was meant. Everything else passes as it is."""
+
+    @functools.wraps(function)
+    def entry(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            if (found := _wrong_call(error, function)) is None:
+                raise
+            try:
+                raise found from None
+            finally:
+                found = None  # its traceback has this frame
+
+    return entry
+
+
 def _wrong_call(error: TypeError, function: Callable[..., Any]) -> NeuronError | None:
     """The error of the catalogue where Python refused the call of a public function itself."""
     traceback = error.__traceback__

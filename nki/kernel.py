@@ -219,12 +219,15 @@ class Kernel:
     def trace(self, *args: Any, target: str | None = None, **kwargs: Any) -> TracedKernel:
         """The tile IR for arguments that are arrays, `TensorSpec`s, or compile-time values."""
         launched = self.on(target)
-        return launched.transformed(launched.bound(args, kwargs))
+        return launched.transformed(launched.bound(args, kwargs, ("target",)))
 
-    def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The arguments of a call by parameter name, defaults included."""
+    def bound(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], options: tuple[str, ...] = ()
+    ) -> dict[str, Any]:
+        """The arguments of a call by parameter name, defaults included; `options` as of
+        `bind_arguments`."""
         with explained(self.function):
-            return bind_arguments(self.function, args, kwargs)
+            return bind_arguments(self.function, args, kwargs, options)
 
     def traced(self, arguments: dict[str, Any]) -> TracedKernel:
         """The tile IR for these arguments by parameter name, defaults included."""

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 from graph_compiler.evaluate import LOOP_LIMIT, MOST_ITERATIONS, MOST_SEED, evaluate
 from graph_compiler.hlo.arguments import count_argument, module_argument
 from graph_compiler.inputs import checked_inputs
+from nki.errors import named_arguments
 from nki.settings import native_wanted, threads_wanted
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def prepare(module: Module) -> Executable:
     return executable
 
 
+@named_arguments
 def execute(
     module: Module,
     *inputs: Any,

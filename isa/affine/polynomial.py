@@ -99,7 +99,7 @@ class Symbol:
 
 @lru_cache(maxsize=_CACHE)
 def _symbol(name: str, maximum: int | None, minimum: int, multiple_of: int) -> Symbol:
-    if not name.isidentifier() or name in ("min", "max"):
+    if not (isinstance(name, str) and name.isidentifier()) or name in ("min", "max"):
         raise NeuronError("value-not-allowed", f"{name!r} is not a name for a launch symbol")
     if multiple_of < 1 or minimum < 1:
         raise NeuronError(

@@ -177,8 +177,8 @@ def save(program: Program, path: Any, metadata: Mapping[str, Any] | None = None)
     >>> contents.program == program, contents.metadata
     (True, {'kernel': 'idle'})
     """
+    destination = _path(path)
     data = write(program, metadata)
-    destination = Path(path)
     try:
         if destination.exists() and not destination.is_file():
             destination.write_bytes(data)  # a device or a pipe; a folder refuses
@@ -224,11 +224,24 @@ def load(path: Any) -> Program:
 
 def load_contents(path: Any) -> Contents:
     """The program and the metadata in the container at `path`. Raises as `load`."""
+    place = _path(path)
     try:
-        data = Path(path).read_bytes()
+        data = place.read_bytes()
     except OSError as error:
         raise NeuronError("file-not-found", f"{path}: {error.strerror or error}") from error
     return read_contents(data)
+
+
+def _path(value: Any) -> Path:
+    """Raises NeuronError argument-kind for what is no path."""
+    try:
+        return Path(value)
+    except TypeError:
+        raise NeuronError(
+            "argument-kind",
+            f"a container is at a path, and {type(value).__name__} {value!r:.60} is none",
+            hint="Pass a str or a pathlib.Path. isa.files.container.read takes the bytes.",
+        ) from None
 
 
 def _build_version() -> bytes:

@@ -58,6 +58,14 @@ _OF_TENSORS = (
 )
 """What to write where Python's message about a tensor has these words."""
 
+_OF_A_TENSOR = ("shape", "dtype", "buffer", "ap", "reshape", "permute", "vector_select", "select")
+"""Attributes of tensors that Python's own values lack."""
+
+_PLAIN = frozenset({int, float, bool, complex, str, bytes, list, tuple, dict, type(None)})
+
+_AS_IT_IS = "Arrays become tensors of a kernel; numbers, lists and None are there as they are."
+_CONVERT = "Pass an array where a tensor is meant: np.asarray(value, np.float32)."
+
 _AS_NUMBER = "A register's value exists only while the kernel runs on the device."
 _BOUND = (
     "As a loop bound: nl.dynamic_range. As an index: scalar_offset of NkiTensor.ap, or "
@@ -95,6 +103,10 @@ def _attribute(error: AttributeError) -> NeuronError | None:
         hint = f"Write {_REGISTER_LOAD}." if name in _ATTRIBUTES else _BOUND
         what = f"registers have no attribute {name!r}"
         return NeuronError("unknown-name", what, hint=hint)
+    if name in _OF_A_TENSOR and type(error.obj) in _PLAIN:
+        given = type(error.obj).__name__
+        what = f"{'None' if error.obj is None else given} has no attribute {name!r}"
+        return NeuronError("not-a-tensor", what, why=_AS_IT_IS, hint=_CONVERT)
     if message.startswith("module 'nki") and "has no attribute" in message:
         _, _, meant = message.partition("Did you mean: ")
         return NeuronError("unknown-name", message, hint=f"Did you mean {meant}" if meant else "")
@@ -152,7 +164,9 @@ def wrong_call(error: TypeError, function: Callable[..., Any] | None = None) -> 
         called = function or _own_function(qualified, error.__traceback__)
         if called is None:
             return None
-        name = qualified.rpartition(".")[2]
+        owner, _, name = qualified.rpartition(".")
+        if name == "__init__":
+            name = owner.rpartition(".")[2]
         return found("the function" if name.startswith("_") else name, called, match[2])
     return None
 
@@ -185,7 +199,11 @@ def _for_kernel(name: str, known: list[str]) -> str:
 def _signature(function: Callable[..., Any]) -> str:
     """The parameters of a function as text, without annotations."""
     signature = inspect.signature(function)
-    plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    plain = [
+        parameter.replace(annotation=parameter.empty)
+        for name, parameter in signature.parameters.items()
+        if name != "self"
+    ]
     return str(signature.replace(parameters=plain, return_annotation=signature.empty))
 
 

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -99,9 +99,13 @@ def refuse_unknown(function: str, given: Iterable[str], known: Iterable[str]) ->
 
 
 def bind_arguments(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    options: Collection[str] = (),
 ) -> dict[str, Any]:
-    """The arguments by parameter name, defaults included. Raises missing- and unknown-argument."""
+    """The arguments by parameter name, defaults included. `options`: keywords that the launch takes
+    beside them, which may have been meant. Raises missing- and unknown-argument."""
     signature = inspect.signature(function)
     try:
         bound = signature.bind(*args, **kwargs)
@@ -111,7 +115,7 @@ def bind_arguments(
         code = "missing-argument" if "missing" in str(problem) else "unknown-argument"
         hint = f"It is {function.__name__}{signature}."
         if unknown:
-            hint = meant_by(unknown[0], names) + hint
+            hint = meant_by(unknown[0], [*names, *options]) + hint
         raise NeuronError(
             code, what=f"{function.__name__}(): {problem}", why="", hint=hint
         ) from None

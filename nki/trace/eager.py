@@ -329,6 +329,8 @@ class EagerContext(Authored):
             self._await_exchanges()
             self.loops.expect(loop)
             self._next(loop, variable, lower, upper)
+            # Nothing of an iteration is used behind it; the other modes have one variable for all.
+            self.interpreter.registers.pop(variable.number, None)
         self._depend_no_longer()
         self.loops.leave(loop)
 

@@ -120,16 +120,25 @@ def sweep(
 
 
 def settings_of(grid: Grid) -> Sequence[dict[str, Any]]:
-    """The settings of a grid, the last parameter changing fastest. Raises missing-argument.
+    """The settings of a grid, the last parameter changing fastest. Raises missing-argument,
+    value-not-allowed.
 
     >>> settings_of({"m": [1, 2], "n": [3]})
     [{'m': 1, 'n': 3}, {'m': 2, 'n': 3}]
     """
-    if isinstance(grid, Mapping):
-        combinations = itertools.product(*(list(values) for values in grid.values()))
-        found = [dict(zip(grid, values)) for values in combinations]
-    else:
-        found = [dict(setting) for setting in grid]
+    try:
+        if isinstance(grid, Mapping):
+            combinations = itertools.product(*(list(values) for values in grid.values()))
+            found = [dict(zip(grid, values)) for values in combinations]
+        else:
+            found = [dict(setting) for setting in grid]
+    except (TypeError, ValueError) as error:
+        raise NeuronError(
+            "value-not-allowed",
+            f"the grid is {grid!r:.60}: {error}",
+            why="A grid is a dict with a list of values for each parameter, or a list of dicts.",
+            hint='For example {"rows": [64, 128]}.',
+        ) from None
     if not found:
         raise NeuronError(
             "missing-argument",

@@ -435,6 +435,19 @@ def iteration_over_rows(a, b, rows):
     return a
 
 
+@mistake("not-supported", "tile[start:stop]")
+def a_part_that_is_deleted(a, b, rows):
+    tile = nl.load(a)
+    del tile[0:1, :]  # here
+    return result(tile)
+
+
+@mistake("not-a-tensor", "np.asarray")
+def a_list_where_a_tensor_is_meant(a, b, rows):
+    sizes = [1, 2]
+    return result(nl.load(a)[0 : sizes.shape[0], :])  # here
+
+
 @mistake("register-branch", "nl.while_loop")
 def an_if_on_a_register(a, b, rows):
     count = nisa.register_alloc()

@@ -271,3 +271,16 @@ def test_loops_that_are_nested_have_a_limit(levels):
         trace(np.zeros((1, 1), np.int32))
     assert caught.value.code == "register-overflow"
     assert caught.value.location is not None
+
+
+@in_every_mode
+def test_a_loop_variable_ends_with_its_loop(mode):
+    def kernel(a):
+        tile, kept = nl.load(a), []
+        nl.fori_loop(0, 4, kept.append)
+        return stored(tile[:, nl.ds(kept[0], 1)])
+
+    with pytest.raises(NeuronError) as caught:
+        nki.simulate(nki.jit(kernel), mode=mode)(np.zeros((2, 8), np.float32))
+    assert caught.value.code in ("loop-carried-state", "value-not-allowed")
+    assert __file__ in str(caught.value)

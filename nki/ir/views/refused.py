@@ -133,6 +133,13 @@ class NoNumber:
             )
         return True
 
+    def __delitem__(self, _: Any) -> NoReturn:
+        tensor: Any = self
+        _refuse(
+            f"`del` of a part of tensor {tensor.name!r}",
+            "tile[start:stop] for a part of a tile",
+        )
+
     def __array_ufunc__(self, ufunc: Any, *_: Any, **__: Any) -> NoReturn:
         _refuse_numpy(self, ufunc.__name__)
 

@@ -1,0 +1,105 @@
+"""Calls of public functions with wrong kinds of arguments and unknown keywords: each is an error of
+the catalogue that says what to write."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graph_compiler
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from isa.errors import NeuronError
+
+A = np.ones((4, 8), np.float32)
+SPEC = nki.TensorSpec((4, 8), nl.float32)
+TEXT = "HloModule m\nENTRY e { a = f32[4] parameter(0)\n ROOT r = f32[4] add(a, a) }"
+X = np.ones(4, np.float32)
+API: Any = nki  # of no type: the calls are wrong
+GRAPHS: Any = graph_compiler
+
+
+@nki.jit
+def copy(a: Any) -> Any:
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=a)
+    return out
+
+
+def graph() -> Any:
+    return graph_compiler.parse_text(TEXT)
+
+
+def saved(path: Any) -> Any:
+    nki.compile(copy, SPEC).save(path)
+
+
+CALLS: dict[str, tuple[Any, str, str]] = {
+    "a number for an array": (lambda: API.simulate(copy)(5), "not-a-tensor", "np.asarray"),
+    "a list for an array": (lambda: API.simulate(copy)([1, 2]), "not-a-tensor", "np.asarray"),
+    "None for an array": (lambda: API.simulate(copy)(None), "not-a-tensor", "np.asarray"),
+    "a shape for a specification": (
+        lambda: API.compile(copy, (4, 8)),
+        "not-a-tensor",
+        "np.asarray",
+    ),
+    "a misspelt option": (
+        lambda: API.compile(copy, SPEC, trget="trn2"),
+        "unknown-argument",
+        "target=?",
+    ),
+    "a number for a mode": (lambda: API.simulate(copy, mode=3), "unknown-mode", "modes"),
+    "a number for a kernel": (lambda: API.simulate(5), "value-not-allowed", "@nki.jit"),
+    "a specification without a dtype": (
+        lambda: API.TensorSpec((4, 8)),
+        "missing-argument",
+        "TensorSpec(shape, dtype",
+    ),
+    "a number for a name": (lambda: API.symbol(5), "value-not-allowed", ""),
+    "a number for a path": (lambda: API.load(5), "argument-kind", "pathlib.Path"),
+    "bytes for a path": (lambda: API.load(b"k.neff"), "argument-kind", "pathlib.Path"),
+    "a number for a path to write": (lambda: saved(5), "argument-kind", "pathlib.Path"),
+    "a number for a grid": (lambda: API.sweep(copy, 5), "value-not-allowed", "rows"),
+    "a text for a grid": (lambda: API.sweep(copy, "ab"), "value-not-allowed", "rows"),
+    "an unknown keyword of evaluate": (
+        lambda: GRAPHS.evaluate(graph(), X, loop_limt=1),
+        "unknown-argument",
+        "loop_limit=?",
+    ),
+    "an unknown keyword of execute": (
+        lambda: GRAPHS.execute(graph(), X, sed=1),
+        "unknown-argument",
+        "seed=?",
+    ),
+    "an unknown keyword of compile": (
+        lambda: GRAPHS.compile(graph(), optons=None),
+        "unknown-argument",
+        "options=?",
+    ),
+    "a number for options": (
+        lambda: GRAPHS.compile(graph(), "trn2", 5),
+        "argument-kind",
+        "GraphOptions",
+    ),
+    "a number for a graph": (
+        lambda: GRAPHS.compile(5),
+        "argument-kind",
+        "graph_compiler.load",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_wrong_call_says_what_to_write(name: str) -> None:
+    call, code, way_out = CALLS[name]
+    with pytest.raises(NeuronError) as caught:
+        call()
+    assert caught.value.code == code, caught.value
+    assert way_out in str(caught.value)
+
+
+def test_a_path_may_be_a_text(tmp_path: Path) -> None:
+    saved(str(tmp_path / "k.neff"))
+    np.testing.assert_array_equal(nki.load(tmp_path / "k.neff")(A), A)
