@@ -504,9 +504,10 @@ CATALOGUE: dict[str, CatalogueEntry] = {
     ),
     "unknown-input": _entry(
         602,
-        "Input that the kernel does not have",
-        "Every --input names a parameter of the kernel.",
-        "Use one of the parameter names in the message.",
+        "Input that is missing, or that the kernel does not have",
+        "Every --input names a parameter of the kernel, once; every parameter without a default "
+        "takes an --input (tensor) or an --arg (value).",
+        "Name the parameters of the message: --input 'a=normal(128,512):float32', --arg scale=2.",
     ),
     "bad-input-spec": _entry(
         603,

@@ -241,7 +241,7 @@ def float32_columns(op: str | None, *names: str) -> Rule:
                     "dtype-not-allowed",
                     f"{name} is {shown}, expected {expected}",
                     why="Engines take column operands in fp32 for arithmetic, as integers for "
-                    "bit-vector operators.",
+                    "bit-vector operators; bias of nisa.activation alone may have other dtypes.",
                     operand=name,
                 )
         return None

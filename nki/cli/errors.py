@@ -65,7 +65,8 @@ def _slug(text: str, numbers: dict[str, int]) -> str:
         for slug, number in numbers.items():
             if number == int(digits):
                 return slug
-    close = difflib.get_close_matches(text, numbers, n=3, cutoff=0.4)
+    having = [slug for slug in numbers if text.lower() in slug]
+    close = having or difflib.get_close_matches(text, numbers, n=3, cutoff=0.4)
     hint = f"; similar: {', '.join(close)}" if close else ""
     raise click.BadParameter(f"there is no error {text!r}{hint}", param_hint="CODE")
 

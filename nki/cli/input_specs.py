@@ -161,7 +161,9 @@ def read_input(text: str, symbols: Mapping[str, Any]) -> InputSpec:
         return _read_expression(cursor, name)
     kind = found[1]
     if kind not in KINDS and found[2]:
-        cursor.fail(f"{kind} is none of {', '.join(KINDS)}", at=start)
+        close = difflib.get_close_matches(kind, KINDS, n=1)
+        hint = f"Did you mean {close[0]}?" if close else ""
+        cursor.fail(f"{kind} is none of {', '.join(KINDS)}", hint, at=start)
     if kind not in KINDS or _goes_on(text, found) or _LIKE.search(text, start):
         return _read_expression(cursor, name)
     cursor.position = found.end(1)
@@ -328,8 +330,9 @@ def _read_dtype(cursor: _Cursor) -> str | None:
     name = cursor.match(_DTYPE, "a dtype")
     if name not in DTYPES:
         close = difflib.get_close_matches(name, DTYPES, n=1)
+        listed = sorted(DTYPES, key=lambda known: (not DTYPES[known].is_float, known))
         cursor.fail(
-            f"there is no dtype {name}; dtypes are {', '.join(DTYPES)}",
+            f"there is no dtype {name}; dtypes are {', '.join(listed)}",
             f"Did you mean {close[0]}?" if close else "",
             at=start,
         )

@@ -30,6 +30,7 @@ def isa_command(context: click.Context, name: str | None) -> int:
     With NAME the reference page of one: nc_matmul (operation), MultiplyMoving (instruction). Upper
     and lower case are the same, and nisa. before a name counts for nothing.
     """
+    import nki.language as language
     from isa.machine import MACHINE_INSTRUCTIONS
     from isa.operations import OPERATIONS
     from nki.row_pages.machine import machine_page
@@ -53,6 +54,8 @@ def isa_command(context: click.Context, name: str | None) -> int:
     else:
         close = difflib.get_close_matches(short, [*public, *MACHINE_INSTRUCTIONS], n=3)
         hint = f"; similar: {', '.join(close)}" if close else ""
+        if short in language.__all__:
+            hint = f"; nl.{short} is a function of nki.language: help(nki.language.{short})"
         raise click.BadParameter(
             f"there is no operation or machine instruction {name!r}{hint}", param_hint="NAME"
         )

@@ -537,7 +537,8 @@ def dma_copy(
     engine: engine = engine.unknown,
     name: str | None = None,
 ) -> NkiInstruction:
-    """dst = src by a DMA queue; between different dtypes through fp32.
+    """dst = src by a DMA queue; between different dtypes through fp32, at `dma_compute_fraction` of
+    the rate.
 
     Element counts must match. Either side may be an HBM view with a dynamic start
     (`scalar_offset`) or with per-partition row indices (`vector_offset`).

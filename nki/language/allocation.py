@@ -202,6 +202,9 @@ def empty_like(
 def load(src: NkiTensor, dtype: DTypeLike | None = None) -> NkiTensor:
     """A new SBUF tensor with the values of an HBM tensor, converted to `dtype` if given.
 
+    What converts is the transfer, which then moves its bytes at `dma_compute_fraction` of the rate.
+    Dimension 0 is the partitions: load a vector as `vector.reshape((1, -1))`.
+
     >>> import numpy as np, nki, nki.language as nl
     >>> @nki.jit
     ... def as_integers(a):
@@ -222,7 +225,9 @@ def load(src: NkiTensor, dtype: DTypeLike | None = None) -> NkiTensor:
 
 
 def store(dst: NkiTensor, value: NkiTensor) -> None:
-    """Write an on-chip tensor to HBM.
+    """Write an on-chip tensor to HBM, converted to the dtype there.
+
+    A transfer that converts moves its bytes at `dma_compute_fraction` of the rate.
 
     >>> import numpy as np, nki, nki.language as nl
     >>> @nki.jit

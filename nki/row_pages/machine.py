@@ -18,6 +18,11 @@ from nki.row_pages.operations import used_by
 _FIRST_FIELD = 12
 """Where the fields begin in an encoded instruction, in bytes (`isa.files.encoding`)."""
 
+_TRANSFER = (
+    "That is what starting the transfer costs. The formula of the transfer itself is in "
+    "[What a transfer costs](../../how-to/hide-dma.md#what-a-transfer-costs)."
+)
+
 
 def machine_pages() -> dict[str, str]:
     """Pages by path: one for every machine instruction, and their overview."""
@@ -79,6 +84,7 @@ def machine_page(row: type[MachineInstruction], users: list[str]) -> str:
         _encoding(row),
         "## Cost" if row.cost else "",
         cost_text(row.cost) if row.cost else "",
+        _TRANSFER if row.asynchronous else "",
         source(row.document),
     )
 

@@ -293,6 +293,17 @@ def warn_once(spelling: str | Superseded, code: CodeType, file: str, line: int) 
     )
 
 
+_MEANT = {
+    f"nki.isa.tensor_{name}": f"nisa.{operation}(op=nl.{operator})"
+    for operation, operators in {
+        "tensor_reduce": {"max": "maximum", "min": "minimum", "sum": "add"},
+        "tensor_tensor": {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide"},
+    }.items()
+    for name, operator in operators.items()
+}
+"""What to call for names that never were: an operator is an argument of an operation."""
+
+
 def superseded_names(module: str) -> Callable[[str], Any]:
     """A module's `__getattr__`, for names that work with a hint and modules that are gone."""
 
@@ -305,7 +316,9 @@ def superseded_names(module: str) -> Callable[[str], Any]:
             return meaning_of(row)
         note = note_on_superseded(dotted)
         meant = "" if note is None else f": {note}"
-        if not meant and _in_kernel():  # a kernel asks, and no hasattr of ours
+        if dotted in _MEANT:
+            meant = f". Did you mean: {_MEANT[dotted]}?"
+        elif not meant and _in_kernel():  # a kernel asks, and no hasattr of ours
             near = difflib.get_close_matches(name, dir(sys.modules[module]), 1)
             meant = f". Did you mean: {near[0]!r}?" if near else ""
         raise AttributeError(f"module {module!r} has no attribute {name!r}{meant}")

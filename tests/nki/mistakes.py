@@ -631,3 +631,46 @@ def a_body_without_a_parameter(a, b, rows):
 
     nl.fori_loop(0, 4, body)  # here
     return result(tile)
+
+
+# Words of the kernel in the way out
+
+
+@mistake("partition-limit", "vector.reshape((1, n))")
+def a_vector_over_partitions(a, b, rows):
+    return result(nl.load(a.reshape((8192,))))  # here
+
+
+@mistake("not-supported", "nl.subtract(tile, 1.0)")
+def a_number_subtracted(a, b, rows):
+    tile = nl.load(a)
+    return result(tile - 1.0)  # here
+
+
+@mistake("not-supported", "nl.divide(1.0, nl.exp(tile))")
+def a_reciprocal(a, b, rows):
+    tile = nl.load(a)
+    return result(1.0 / nl.exp(tile))  # here
+
+
+@mistake("not-supported", "nl.multiply(tile, 2)")
+def a_product_in_place(a, b, rows):
+    tile = nl.load(a)
+    tile *= 2  # here
+    return result(tile)
+
+
+@mistake("not-supported", "nl.abs(tile)")
+def an_absolute_value(a, b, rows):
+    tile = nl.load(a)
+    return result(abs(tile))  # here
+
+
+@mistake("unknown-name", "nisa.tensor_reduce(op=nl.maximum)")
+def a_maximum_by_its_operator(a, b, rows):
+    nisa.tensor_max(nl.load(a))  # here
+
+
+@mistake("unknown-name", "nisa.tensor_tensor(op=nl.multiply)")
+def a_product_by_its_operator(a, b, rows):
+    nisa.tensor_mul(nl.load(a))  # here

@@ -298,6 +298,17 @@ def test_a_result_on_chip(mode):
     assert "tile" in caught.value.what and "sbuf" in caught.value.what
 
 
+@in_every_mode
+def test_a_result_that_a_call_makes_is_named_by_the_call(mode):
+    def kernel(a):
+        return nl.exp(nl.load(a))
+
+    with pytest.raises(
+        nki.NeuronError, match=r"returns nl\.exp\(nl\.load\(a\)\), which is in sbuf"
+    ):
+        run(kernel, mode, zeros(64, 4))
+
+
 # Cores
 
 

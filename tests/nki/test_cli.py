@@ -350,6 +350,12 @@ def test_a_profile_names_the_bound_and_writes_a_trace(file, capsys, tmp_path) ->
         (["run", "{file}:scaled", "--input", "b=ones(2,2)"], "unknown-input", 2, ["a, factor"]),
         (["run", "{file}:scaled"], "unknown-input", 2, ["needs a", "a, factor"]),
         (["run", "{file}:scaled", *INPUT, *INPUT], "unknown-input", 2, ["twice"]),
+        (
+            ["run", "{file}:scaled", "--input", "a=norml(2,2)"],
+            "bad-input-spec",
+            2,
+            ["mean normal?"],
+        ),
         (["run", "{file}:scaled", *INPUT, "--arg", "a=1"], "unknown-input", 2, ["--arg"]),
         (["run", "{file}:scaled", "--input", "a=(2,2)"], "bad-input-spec", 2, ["no values"]),
         (["run", "{file}:scaled", "--input", "a=@no.npy"], "file-not-found", 6, ["no.npy"]),

@@ -23,7 +23,7 @@ OPERATORS = {
     "@": (lambda t: t @ t, "nl.matmul"),
     "-": (lambda t: -t, "nl.negative"),
     "abs()": (abs, "nl.abs"),
-    ">": (lambda t: t > 0, "nl.greater(a, b); nl.where"),
+    ">": (lambda t: t > 0, "nl.greater(t, 0); nl.where"),
     "np.exp": (np.exp, "nl.exp"),
     "np.divide": (lambda t: np.divide(2.0, t), "nl.divide"),
     "np.max": (np.max, "nl.max"),

@@ -18,6 +18,12 @@ from nki.ir.context import Context, Location
 from nki.ir.views.indexing import index_form
 from nki.ir.views.tensor import NkiTensor
 
+_VECTOR = (
+    "Keep a vector in one partition: vector.reshape((1, n)) in HBM, n its size, then load it. To "
+    "have it in every partition, load vector.reshape((1, n)).broadcast(0, 128)."
+)
+"""What to do with a vector that has more elements than there are partitions."""
+
 
 def allocate(
     context: Context,
@@ -59,6 +65,7 @@ def allocate(
             "partition-limit",
             what=f"shape {list(sizes)} in {buffer.value} has {storage_shape[0]} partitions, the "
             f"memory has {partitions}",
+            hint=_VECTOR if len(sizes) == 1 else "",
         )
     if address is not None:
         address = _address(address, storage_shape[0], partitions)

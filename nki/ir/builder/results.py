@@ -75,7 +75,7 @@ def result_of(item: Any) -> NkiTensor:
     if storage.memory.on_chip:
         raise NeuronError(
             "output-not-hbm",
-            what=f"the kernel returns {storage.name!r}, which is in {storage.memory.value}",
+            what=f"the kernel returns {_written(storage)}, which is in {storage.memory.value}",
         )
     whole = (
         identical(_bytes(item), _bytes(storage))
@@ -88,6 +88,14 @@ def result_of(item: Any) -> NkiTensor:
     if storage.role in ("input", "inout") and not alike(item, storage):
         raise no_result(item, "An input is returned in the shape and dtype in which it came.")
     return item
+
+
+def _written(tensor: Tensor) -> str:
+    """The name of a tensor, or the call that makes it in a `return`."""
+    place = resolve(tensor.location)
+    if place is None or tensor.name != place.function:
+        return repr(tensor.name)
+    return place.text[place.column : place.end_column]
 
 
 def no_result(view: NkiTensor, why: str) -> NeuronError:

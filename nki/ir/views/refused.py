@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from types import FrameType
 from typing import Any, NoReturn
@@ -182,9 +183,30 @@ def _refuse_numpy(tensor: Any, name: str) -> NoReturn:
 
 def _operator(symbol: str, function: str) -> Any:
     def refuse(self: Any, *_: Any) -> NoReturn:
-        _refuse(f"the Python operator {symbol} on tensor {self.name!r}", function)
+        meant = _with_operands(function, sys._getframe(1))
+        _refuse(f"the Python operator {symbol} on tensor {self.name!r}", meant)
 
     return refuse
+
+
+def _with_operands(function: str, frame: FrameType) -> str:
+    """A call of `a` and `b`, with what the line that `frame` executes has in their places."""
+    place = resolve((frame.f_code, frame.f_lasti))
+    assert place is not None
+    try:
+        found = ast.parse(place.text[place.column : place.end_column]).body
+    except SyntaxError:  # an expression of several lines
+        return function
+    match found:
+        case [
+            ast.Expr(ast.BinOp(left=left, right=right))
+            | ast.AugAssign(target=left, value=right)
+            | ast.Expr(ast.Compare(left=left, comparators=[right]))
+        ]:
+            return function.replace("(a, b)", f"({ast.unparse(left)}, {ast.unparse(right)})")
+        case [ast.Expr(ast.UnaryOp(operand=operand) | ast.Call(args=[operand]))]:
+            return function.replace("(a)", f"({ast.unparse(operand)})")
+    return function
 
 
 for _name, (_symbol, _function) in _FUNCTIONS.items():
