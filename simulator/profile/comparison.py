@@ -96,6 +96,9 @@ def _why(before: Profile, after: Profile) -> str:
     return "; ".join(part for part in parts if part) or "the time goes to the same causes"
 
 
+_SHOWN = 60
+"""Characters of a cause or a line of source that are shown."""
+
 _CAUSES, _MOST = 4, 0.9
 """Causes that are told at most, and the part of the change at which they are enough."""
 
@@ -125,6 +128,8 @@ def _counts(found: tuple[str, float, float]) -> bool:
 
 def _row(found: tuple[str, float, float]) -> tuple[str, ...]:
     name, before, after = found
+    if len(name) > _SHOWN:
+        name = name[: _SHOWN - 4] + " ..."
     return name, us(before), us(after), f"{(after - before) / 1e3:+,.2f}"
 
 

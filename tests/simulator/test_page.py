@@ -207,3 +207,6 @@ def test_a_comparison_tells_arguments_apart():
     assert (head["before"], head["after"]) == ("scaled on trn2, times=1", "scaled on trn2, times=3")
     assert "VectorE" in head["why"] and " more instructions" in head["why"]
     assert once.to_dict()["arguments"] == {"factor": 2.0, "times": 1}
+    text = often.compared_with(once).text()
+    assert "nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, ..." in text
+    assert max(map(len, text.splitlines())) <= 100
