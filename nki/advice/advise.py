@@ -26,7 +26,7 @@ from simulator.profile.table import ADVICE
 from simulator.profile.verdict import Advice, Limit, WhatIfs, place_of
 from simulator.profile.what_if import LEAST_PERCENT, advise, best_first
 from simulator.profile.what_if import what_ifs as of_program
-from simulator.timing.critical import Cause
+from simulator.timing.critical import DMA_CAUSES, Cause
 from simulator.timing.timeline import Timeline
 
 LINES = 12
@@ -38,8 +38,7 @@ MOST_OPERATIONS = 100_000
 ASSUMED = 0.5
 """What of its gain counts of a change to an engine whose rate is assumed."""
 
-_MOVING = frozenset({Cause.BANDWIDTH, Cause.DESCRIPTORS, Cause.DMA_BALANCE, Cause.DMA_LATENCY})
-_LOADING = _MOVING | {Cause.TRIGGER}
+_LOADING = DMA_CAUSES | {Cause.TRIGGER}
 _WORKING = frozenset({Cause.COMPUTE, Cause.PORT, Cause.SEMAPHORE, Cause.FILL_AND_DRAIN})
 
 CHANGES: Mapping[Changes, frozenset[Cause]] = {
@@ -55,7 +54,7 @@ CHANGES: Mapping[Changes, frozenset[Cause]] = {
     other_engine: _WORKING,
     fused: _WORKING,
     one_pass_moments: _WORKING,
-    half_operands: frozenset({Cause.COMPUTE, Cause.BANDWIDTH, Cause.THROTTLING}),
+    half_operands: frozenset({Cause.COMPUTE, Cause.BANDWIDTH, Cause.CONVERSION, Cause.THROTTLING}),
 }
 """Kinds of change, and the causes of which a line must have some to be changed like that."""
 

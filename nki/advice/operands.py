@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from isa.enums import Engine, Memory
+from isa.fields import Kind
 from isa.rules import check_call
-from isa.target import TARGETS
-from nki.advice.changed import Changed, Line, at_line, transfer
+from isa.target import TARGETS, Target
+from nki.advice.changed import Changed, Line, at_line, transfer, with_ops
 from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, operations
 from nki.ir.replace import Renamed, seen_through
 from nki.ir.rewrite import Numbering
@@ -40,10 +41,14 @@ def half_operands(kernel: Kernel, line: Line) -> Iterator[Changed]:
     tensors = {tensor: _narrowed(numbering, tensor) for tensor in chosen}
     renamed = Renamed(tensors, _narrow_view)
     bodies = [renamed.nodes(body) for body in kernel.bodies]
-    target = TARGETS[kernel.target]
     touched = [(o, n) for o, n in zip(_all(kernel.bodies), _all(bodies)) if n is not o]
-    if any(check_call(new.row, new.values, target) is not None for _, new in touched):
-        return
+    replaced: dict[Op, Op] = {}
+    for _, new in touched:
+        legal = _legal(new, TARGETS[kernel.target])
+        if legal is None:
+            return
+        if legal is not new:
+            replaced[new] = legal
     changed = Kernel(
         kernel.name,
         kernel.target,
@@ -55,12 +60,14 @@ def half_operands(kernel: Kernel, line: Line) -> Iterator[Changed]:
         kernel.symbols,
         kernel.guards,
     )
+    if replaced:
+        changed = with_ops(changed, replaced)
     names = ", ".join(dict.fromkeys(t.label for t in chosen))
     multiplied = any(
         Engine.tensor in op.row.engines for body in kernel.bodies for op in at_line(body, line)
     )
     weight = PRODUCTS if multiplied else TRANSFERS
-    text = f"make {names} {NARROW}"
+    text = f"make {names} {NARROW}{_given(kernel, chosen)}{_converted(kernel, chosen, line)}"
     of = frozenset(old for old, _ in touched)
     yield Changed("32-bit operands", text, changed, False, weight, of)
 
@@ -82,6 +89,34 @@ def _chosen(kernel: Kernel, line: Line) -> dict[Tensor, None]:
                 found |= {dst.storage: None, src.storage: None}
                 grown = True
     return {tensor: None for tensor in found if tensor.dtype == WIDE}
+
+
+def _legal(op: Op, target: Target) -> Op | None:
+    """The operation, by whichever engine has time where its own may not do it any more: only some
+    start transfers that convert. None where the rules forbid it."""
+    if check_call(op.row, op.values, target) is None:
+        return op
+    for index, _, attribute in op.row.attributes:
+        if attribute.kind is Kind.engine:
+            values = (*op.values[:index], Engine.unknown, *op.values[index + 1 :])
+            if check_call(op.row, values, target) is None:
+                return Op(op.row, values, op.location, op.name, op.after)
+    return None
+
+
+def _given(kernel: Kernel, chosen: dict[Tensor, None]) -> str:
+    """What a change asks of the kernel's caller."""
+    given = [n for n, t in zip(kernel.parameter_names, kernel.parameters) if t in chosen]
+    return f" (the caller passes {', '.join(given)} like that)" if given else ""
+
+
+def _converted(kernel: Kernel, chosen: dict[Tensor, None], line: Line) -> str:
+    """Whether a transfer of the line converts, which it no longer does."""
+    transfers = [transfer(op, kernel) for body in kernel.bodies for op in at_line(body, line)]
+    for found in transfers:
+        if found is not None and {found.dst.dtype, found.src.dtype} == {WIDE, NARROW}:
+            return "; the transfer converts now, at half the rate"
+    return ""
 
 
 def _seen_otherwise(kernel: Kernel) -> set[Tensor]:

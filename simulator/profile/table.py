@@ -8,6 +8,7 @@ from isa.sections import Facts, Notes, Prose, Section, Table
 from simulator.profile import official, traffic
 from simulator.profile.verdict import Advice, PathLine, Together, Wait, short
 from simulator.profile.work import bound_name
+from simulator.timing.assumptions import LONG_RUNS
 from simulator.timing.uncertainty import LEVEL
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 ADVICE = 5
 """Changes that are shown; the JSON form has all."""
+
+RUNS_PERCENT = 5.0
+"""What longer runs must save for the verdict to speak of them."""
 
 SOURCE = 28
 """Characters of a source line that are shown."""
@@ -101,11 +105,25 @@ def verdict(profile: Profile) -> str:
     said = "" if best is None else f"{_title(best)}: {_gain(best, profile.total_ns)}"
     least = profile.floor
     if least is None:
-        return said or f"{profile.bottleneck}; no change that was tried saves 1 %"
+        said = said or f"{profile.bottleneck}; no change that was tried saves 1 %"
+        return said + _runs(profile)
     ratio = profile.total_ns / least.least_ns
     at = f"at the floor of {least.name}, {ratio:.2f} times the least time; {least.helps}"
     lowers = best is not None and best.total_ns < least.least_ns
     return f"{at}, such as: {said}" if lowers else at
+
+
+def _runs(profile: Profile) -> str:
+    """What longer runs are worth, where no advice saves more: no pass puts rows elsewhere."""
+    limit = next((one for one in profile.limits if one.name == LONG_RUNS), None)
+    best = profile.advice[0].saved_percent if profile.advice else 0.0
+    if limit is None or limit.saved_percent < max(RUNS_PERCENT, best):
+        return ""
+    run = f"{profile.dma.bytes_per_descriptor:,.0f} B"
+    return (
+        f"; short runs, {run} a descriptor: without their cost {us(limit.total_ns)} us; "
+        "put neighbouring rows on one partition (how-to: hide DMA)"
+    )
 
 
 def _title(advice: Advice) -> str:
@@ -114,7 +132,7 @@ def _title(advice: Advice) -> str:
 
 def _gain(advice: Advice | Together, total: float) -> str:
     gain = f"{us(total)} -> {us(advice.total_ns)} us, {advice.saved_percent:.0f} % less"
-    return gain if advice.same_results else f"{gain}; results change"
+    return gain if advice.same_results else f"{gain}; results may change"
 
 
 def _path(profile: Profile) -> Table:

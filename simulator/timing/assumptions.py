@@ -56,9 +56,13 @@ def _changed(target: Target, figures: tuple[tuple[str, float], ...]) -> Target:
 NOTHING = Assumptions()
 """The program as it is."""
 
+LONG_RUNS = "no cost of descriptors"
+"""What a what-if is called in which no run of a transfer is too short."""
+
 UNLIMITED: Mapping[str, Assumptions] = {
     "infinite DMA bandwidth": Assumptions.of(dma_bytes_per_ns_per_engine=math.inf),
-    "no cost of descriptors": Assumptions.of(dma_descriptor_ns=0.0, dma_short_run_fraction=1.0),
+    LONG_RUNS: Assumptions.of(dma_descriptor_ns=0.0, dma_short_run_fraction=1.0),
+    "no conversions or sums by DMA": Assumptions.of(dma_compute_fraction=1.0),
     "no cost of DMA triggers": Assumptions.of(
         dma_trigger_static_ns=0.0,
         dma_trigger_hwdge_ns=0.0,

@@ -39,6 +39,7 @@ class Cause(Enum):
     PORT = "shared port"
     BANDWIDTH = "DMA bandwidth"
     DESCRIPTORS = "DMA descriptors"
+    CONVERSION = "DMA conversion"
     DMA_BALANCE = "DMA balance"
     TRIGGER = "DMA trigger"
     DMA_LATENCY = "DMA latency"
@@ -46,7 +47,9 @@ class Cause(Enum):
     BARRIER = "core barrier"
 
 
-DMA_CAUSES = frozenset({Cause.BANDWIDTH, Cause.DESCRIPTORS, Cause.DMA_BALANCE, Cause.DMA_LATENCY})
+DMA_CAUSES = frozenset(
+    {Cause.BANDWIDTH, Cause.DESCRIPTORS, Cause.CONVERSION, Cause.DMA_BALANCE, Cause.DMA_LATENCY}
+)
 """Time of the DMA engines and rings, which no engine of the core spends."""
 
 
@@ -201,17 +204,18 @@ def walk(path: Path, plan: Plan, dma_engines: int) -> CriticalPath:
 
 _NAMED = (
     Cause.THROTTLING, Cause.FILL_AND_DRAIN, Cause.SEMAPHORE, Cause.TABLE_LOAD, Cause.PORT,
-    Cause.BANDWIDTH, Cause.DESCRIPTORS, Cause.DMA_BALANCE, Cause.DMA_LATENCY,
+    Cause.BANDWIDTH, Cause.DESCRIPTORS, Cause.CONVERSION, Cause.DMA_BALANCE, Cause.DMA_LATENCY,
 )  # fmt: skip
 """Causes as the walk has them for arguments."""
 
 
 def _templates(plan: Plan, dma_engines: int) -> list[np.ndarray]:
     """Of every template: the cause that its work is, its time at full rate, whether the tensor
-    engine may slow it down; of transfers the share of evenly spread work, and of descriptors."""
+    engine may slow it down; of transfers the share of evenly spread work, of descriptors, and of
+    what the DMA engines compute."""
     rows = []
     for template in plan.templates:
-        even, share = 1.0, 0.0
+        even, share, computed = 1.0, 0.0, 0.0
         transfer = template.transfer
         if transfer is not None:
             longest = max((ns for _, ns in transfer.work), default=0.0)
@@ -219,10 +223,12 @@ def _templates(plan: Plan, dma_engines: int) -> list[np.ndarray]:
             even = 1.0 if even > EVEN else even
             if transfer.engine_ns:
                 share = transfer.overhead_ns / transfer.engine_ns
+                computed = transfer.computed_ns / transfer.engine_ns
         cause = _NUMBER[_WORK.get(template.kind, Cause.CONTROL)]
-        rows.append((cause, template.interval, int(template.kind == e.MULTIPLY), even, share))
-    kinds = (INTEGER, NUMBER, INTEGER, NUMBER, NUMBER)
-    values = zip(*rows, strict=True) if rows else [()] * 5
+        slowable = int(template.kind == e.MULTIPLY)
+        rows.append((cause, template.interval, slowable, even, share, computed))
+    kinds = (INTEGER, NUMBER, INTEGER, NUMBER, NUMBER, NUMBER)
+    values = zip(*rows, strict=True) if rows else [()] * len(kinds)
     return [np.array(column, kind) for column, kind in zip(values, kinds)]
 
 
@@ -230,9 +236,10 @@ def _templates(plan: Plan, dma_engines: int) -> list[np.ndarray]:
 def _walk(
     place: Any, number: Any, transfer: Any, before: Any, begin: Any, settled: Any, start: Any,
     free: Any, idle: Any, of: Any, work: Any, interval: Any, slowable: Any, even: Any, share: Any,
-    rows: Any, step: Any, spent: Any, order: Any, waiting: Any, ending: Any, held: Any,
-    at: int, until: float, causes: int, throttling: int, draining: int, semaphore: int, table: int,
-    port: int, bandwidth: int, descriptors: int, balance: int, latency: int,
+    computed: Any, rows: Any, step: Any, spent: Any, order: Any, waiting: Any, ending: Any,
+    held: Any, at: int, until: float, causes: int, throttling: int, draining: int, semaphore: int,
+    table: int, port: int, bandwidth: int, descriptors: int, conversion: int, balance: int,
+    latency: int,
 ) -> tuple[int, int]:  # fmt: skip
     """Charge every node from the end on; how many steps and stalls there are. `step` has the steps
     as they come, `rows` that place of each plus 1, `spent` the causes of one behind those of
@@ -250,9 +257,10 @@ def _walk(
         template = of[number[at]]
         if transfer[at]:
             moving = max(0.0, min(free[at], until) - start[at])
-            parts = (
+            parts: Any = (
                 (descriptors, moving * even[template] * share[template]),
-                (bandwidth, moving * even[template] * (1.0 - share[template])),
+                (conversion, moving * even[template] * computed[template]),
+                (bandwidth, moving * even[template] * (1.0 - share[template] - computed[template])),
                 (balance, moving * (1.0 - even[template])),
                 (latency, until - start[at] - moving),
                 (latency, start[at] - begin[at]),

@@ -35,7 +35,8 @@ class Transfer:
     from the last byte until all are written, `tail_ns` until the semaphores are updated.
     `direction`: as "hbm->sbuf". `rows`: how many it moves. `bytes` are those written to the
     destination, `hbm_bytes` those read from and written to HBM, `engine_ns` the time of all engines
-    together, `overhead_ns` what of that their bytes would not take at the full rate.
+    together, `computed_ns` what of that goes to conversions and sums, `overhead_ns` what else of it
+    their bytes would not take at the full rate.
     """
 
     queue: int
@@ -52,6 +53,7 @@ class Transfer:
     dynamic: bool
     engine_ns: float
     overhead_ns: float
+    computed_ns: float
     hbm_bytes: tuple[int, int]
 
     def of_rows(self, rows: int) -> Transfer:
@@ -69,6 +71,7 @@ class Transfer:
             rows=rows,
             engine_ns=self.engine_ns * share,
             overhead_ns=self.overhead_ns * share,
+            computed_ns=self.computed_ns * share,
             hbm_bytes=(round(self.hbm_bytes[0] * share), round(self.hbm_bytes[1] * share)),
         )
 
@@ -141,6 +144,7 @@ def plan_transfer(instruction: Instruction, target: Target) -> Transfer:
     from_hbm = sum(n for n, p in zip(reads, sources) if not p.memory.on_chip)
     written = elements(dst) * dst.partitions * DTYPES[dst.dtype].size
     engine_ns = sum(ns for _, ns in work)
+    moved_ns = sum(b for _, b in counts.values()) / (share * most)
     return Transfer(
         queue=values[row.field_names.index("queue")],
         work=work,
@@ -155,7 +159,8 @@ def plan_transfer(instruction: Instruction, target: Target) -> Transfer:
         rows=_rows(indexed if indexed is not None else dst),
         dynamic=any(p.registers or p.vector_offset is not None for p in operands),
         engine_ns=engine_ns,
-        overhead_ns=engine_ns - sum(b for _, b in counts.values()) / (share * most),
+        overhead_ns=engine_ns - moved_ns,
+        computed_ns=moved_ns * (1.0 - share),
         hbm_bytes=(from_hbm, 0 if dst.memory.on_chip else written),
     )
 

@@ -1,0 +1,58 @@
+"""What profiles say of transfers that convert, and of runs that are short."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from isa.target import TARGETS
+
+ROWS, COLUMNS = 2048, 512
+
+
+def _copy(dtype):
+    @nki.jit(target="trn2")
+    def copied(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        for start in range(0, ROWS, 128):
+            here = nl.ds(start, 128)
+            x = nl.ndarray((128, a.shape[1]), dtype=dtype or a.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(dst=x, src=a[here, :])
+            nisa.dma_copy(dst=out[here, :], src=x)
+        return out
+
+    return copied
+
+
+def _profile(dtype, columns):
+    a = np.ones((ROWS, columns), ml_dtypes.bfloat16)
+    return nki.profile(_copy(dtype))(a)[1]
+
+
+def test_conversion_is_a_cause_of_its_own_and_the_advice_says_so() -> None:
+    converted = _profile(nl.float32, 4 * COLUMNS)
+    causes = {one.cause: one for one in converted.path}
+    assert causes["DMA conversion"].ns == pytest.approx(causes["DMA bandwidth"].ns), "half the rate"
+    assert sum(one.percent for one in converted.path) == pytest.approx(100)
+    assert "the transfer converts now, at half the rate" in converted.verdict
+    limits = {one.name: one.total_ns for one in converted.limits}
+    assert limits["no conversions or sums by DMA"] < 0.6 * converted.total_ns
+    assert "DMA conversion" not in {one.cause for one in _profile(None, 4 * COLUMNS).path}
+
+
+def test_a_verdict_on_short_runs_says_what_longer_ones_are_worth() -> None:
+    short, long = _profile(None, COLUMNS), _profile(None, 4 * COLUMNS)
+    assert 2 * COLUMNS < TARGETS["trn2"].dma_short_run_bytes.value <= 8 * COLUMNS
+    assert "short runs, 1,024 B a descriptor: without their cost" in short.verdict
+    assert "neighbouring rows on one partition" in short.verdict
+    assert "short runs" not in long.verdict
+
+
+def test_advice_that_changes_an_argument_says_so() -> None:
+    found = nki.profile(_copy(None))(np.ones((ROWS, 2048), np.float32))[1]
+    narrow = next(one for one in found.advice if one.bottleneck == "32-bit operands")
+    assert narrow.text == "make x, a, out bfloat16 (the caller passes a like that)", narrow.text
