@@ -257,13 +257,12 @@ def _walk(
         template = of[number[at]]
         if transfer[at]:
             moving = max(0.0, min(free[at], until) - start[at])
-            parts: Any = (
+            parts = (
                 (descriptors, moving * even[template] * share[template]),
                 (conversion, moving * even[template] * computed[template]),
                 (bandwidth, moving * even[template] * (1.0 - share[template] - computed[template])),
                 (balance, moving * (1.0 - even[template])),
-                (latency, until - start[at] - moving),
-                (latency, start[at] - begin[at]),
+                (latency, until - begin[at] - moving),
             )
         else:
             working = min(free[at], until) - start[at]

@@ -262,7 +262,7 @@ def test_a_module_that_another_thread_displaces_is_still_executed(
     executable = prepare(module)
     assert prepare(module) is executable
     others[0].join()
-    assert [kept for kept, _ in execution._recent.values()] == [other]
+    assert [kept for kept, _ in execution._recent] == [other]
 
 
 PARTITIONED = """HloModule f, is_scheduled=true, num_partitions=2

@@ -110,7 +110,12 @@ def test_launching_takes_what_is_documented(documented):
     assert {parameter.kind for parameter in added} == {inspect.Parameter.KEYWORD_ONLY}
     (name, default), *rest = parameters(nki.jit)
     assert (name, default) == documented_parameters(documented["nki"]["jit"])[0]
-    assert [name for name, _ in rest] == ["target", "platform_target", "**kwargs"]
+    assert [name for name, _ in rest] == [
+        "target",
+        "platform_target",
+        "transformations",
+        "**kwargs",
+    ]
 
 
 def test_methods_of_tensors(documented):

@@ -184,7 +184,7 @@ KEYWORDS = {
     "misspelt": (lambda a: nl.load(a, dtyp=nl.float32), "unknown-argument", "Did you mean dtype="),
     "gone": (lambda a: nl.load(a, mask=1), "unknown-argument", "affine_select"),
     "missing": (lambda a: nl.ndarray((2, 3)), "missing-argument", "It is ndarray(shape, dtype"),
-    "too many": (lambda a: nl.exp(nl.load(a), 1, 2, 3), "unknown-argument", "(self, x, dtype"),
+    "too many": (lambda a: nl.exp(nl.load(a), 1, 2, 3), "unknown-argument", "(x, dtype"),
     "of a method": (lambda a: a.reshpae((3, 2)), "unknown-name", "'reshape'"),
     "of an operation": (lambda a: nisa.dma_copy(dts=a, src=a), "unknown-argument", "dst=?"),
 }
