@@ -131,6 +131,15 @@ def _divided(x: Any, e: Any, y: Any) -> Any:
     return (e[0] + abs(y) * e[1]) / np.maximum(abs(x[1]) - e[1], 1e-9)
 
 
+def _remainder(x: Any, e: Any, y: Any) -> Any:
+    """What a whole quotient leaves; anything below the divisor where it may be another one."""
+    most = abs(x[1]) + e[1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        least_quotient = np.trunc(np.maximum(abs(x[0]) - e[0], 0.0) / most)
+        quotient = np.trunc((abs(x[0]) + e[0]) / np.maximum(abs(x[1]) - e[1], 0.0))
+        return np.where(quotient == least_quotient, e[0] + quotient * e[1], 2 * most)
+
+
 def _periodic(
     item: Any, operands: Sequence[Bounded], value: Array, compute: Compute, unit: float
 ) -> Array:
@@ -149,6 +158,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("add", "subtract"), _slope(lambda x, e, y: e[0] + e[1], 1)),
     "multiply": _slope(lambda x, e, y: abs(x[0]) * e[1] + abs(x[1]) * e[0] + e[0] * e[1], 1),
     "divide": _slope(_divided, ULPS),
+    "remainder": _slope(_remainder, 1),
     **dict.fromkeys(("maximum", "minimum"), _slope(lambda x, e, y: np.maximum(*e))),
     **dict.fromkeys(("negate", "abs"), _slope(lambda x, e, y: e[0])),
     "clamp": _slope(lambda x, e, y: e[1]),

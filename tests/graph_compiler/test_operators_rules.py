@@ -142,6 +142,30 @@ REFUSED = {
             " index_vector_dim=1, slice_sizes={1}",
         ),
     ),
+    "gather that starts in a batching dimension": (
+        SHAPE,
+        "(1, 1)",
+        module_text(
+            "gather",
+            "f32[5,2]",
+            ["f32[4,5]", "s32[1,5]"],
+            "offset_dims={1}, collapsed_slice_dims={}, start_index_map={1},"
+            " operand_batching_dims={1}, start_indices_batching_dims={1},"
+            " index_vector_dim=0, slice_sizes={2,1}",
+        ),
+    ),
+    "gather by a batch of its index vectors": (
+        SHAPE,
+        "(1, 1)",
+        module_text(
+            "gather",
+            "f32[4]",
+            ["f32[2,3,3]", "s32[4,2]"],
+            "offset_dims={}, collapsed_slice_dims={1,2}, start_index_map={1,2},"
+            " operand_batching_dims={0}, start_indices_batching_dims={1},"
+            " index_vector_dim=1, slice_sizes={1,1,1}",
+        ),
+    ),
     "scatter of two types": (
         TYPE,
         "s32[2]",

@@ -105,8 +105,8 @@ class Gather(Operator):
         )
         _check_batching(
             instruction,
-            (shape, numbers.operand_batching_dims),
-            (indices, numbers.start_indices_batching_dims),
+            (shape, numbers.operand_batching_dims, numbers.start_index_map),
+            (indices, numbers.start_indices_batching_dims, axis),
         )
         offsets = _without(sizes, dropped)
         batch = _without(indices.dimensions, (axis,))
@@ -139,10 +139,17 @@ class Gather(Operator):
 
 
 def _check_batching(
-    instruction: Instruction, operand: tuple[Shape, Any], indices: tuple[Shape, Any]
+    instruction: Instruction, operand: tuple[Shape, Any, Any], indices: tuple[Shape, Any, int]
 ) -> None:
-    (shape, axes), (index_shape, index_axes) = operand, indices
-    check_axes(instruction, index_axes, index_shape.rank, "batching dimensions of the indices")
+    """Batching dimensions of operand and indices go together, and no index says where one starts
+    (StableHLO, gather and scatter)."""
+    (shape, axes, places), (index_shape, index_axes, vector_axis) = operand, indices
+    started = "dimensions that the indices start in and batching dimensions"
+    check_axes(instruction, (*places, *axes), shape.rank, started)
+    known = (*index_axes, vector_axis) if vector_axis < index_shape.rank else index_axes
+    check_axes(
+        instruction, known, index_shape.rank, "batching dimensions and index vector of the indices"
+    )
     require_shape(
         len(axes) == len(index_axes)
         and all(
@@ -288,8 +295,8 @@ class Scatter(Operator):
         check_axes(instruction, inserted, shape.rank, "inserted and batching dimensions")
         _check_batching(
             instruction,
-            (shape, numbers.input_batching_dims),
-            (indices, numbers.scatter_indices_batching_dims),
+            (shape, numbers.input_batching_dims, places),
+            (indices, numbers.scatter_indices_batching_dims, axis),
         )
         window = numbers.update_window_dims
         check_axes(instruction, window, update.rank, "`update_window_dims`", sort=True)
