@@ -131,6 +131,15 @@ def _divided(x: Any, e: Any, y: Any) -> Any:
     return (e[0] + abs(y) * e[1]) / np.maximum(abs(x[1]) - e[1], 1e-9)
 
 
+def _power(x: Any, e: Any, y: Any) -> Any:
+    """What the logarithm of the result may be off, as a factor."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        relative = e[0] / np.maximum(abs(x[0]) - e[0], 0.0)
+        off = np.where(e[0] > 0, abs(x[1]) * relative, 0.0)
+        off += np.where(e[1] > 0, abs(np.log(abs(x[0]))) * e[1], 0.0)
+        return abs(y) * np.expm1(off)
+
+
 def _remainder(x: Any, e: Any, y: Any) -> Any:
     """What a whole quotient leaves; anything below the divisor where it may be another one."""
     most = abs(x[1]) + e[1]
@@ -158,6 +167,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("add", "subtract"), _slope(lambda x, e, y: e[0] + e[1], 1)),
     "multiply": _slope(lambda x, e, y: abs(x[0]) * e[1] + abs(x[1]) * e[0] + e[0] * e[1], 1),
     "divide": _slope(_divided, ULPS),
+    "power": _slope(_power, ULPS),
     "remainder": _slope(_remainder, 1),
     **dict.fromkeys(("maximum", "minimum"), _slope(lambda x, e, y: np.maximum(*e))),
     **dict.fromkeys(("negate", "abs"), _slope(lambda x, e, y: e[0])),

@@ -142,6 +142,17 @@ REFUSED = {
             " index_vector_dim=1, slice_sizes={1}",
         ),
     ),
+    "gather of slices without elements": (
+        SHAPE,
+        "[0, 3]",
+        module_text(
+            "gather",
+            "f32[2,3]",
+            ["f32[2,3]", "s32[2]"],
+            "offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0},"
+            " index_vector_dim=1, slice_sizes={0,3}",
+        ),
+    ),
     "gather that starts in a batching dimension": (
         SHAPE,
         "(1, 1)",

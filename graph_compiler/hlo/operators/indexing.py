@@ -110,9 +110,16 @@ class Gather(Operator):
         )
         offsets = _without(sizes, dropped)
         batch = _without(indices.dimensions, (axis,))
-        return shape.with_dimensions(
+        found = shape.with_dimensions(
             _combine(instruction, batch, offsets, numbers.offset_dims, "`offset_dims`")
         )
+        require_shape(
+            all(sizes[i] for i in dropped) or not found.size,
+            instruction,
+            f"it makes {found} of slices {list(sizes)}, which have no elements.",
+            "An element of the result is one of a slice.",
+        )
+        return found
 
     @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
