@@ -371,7 +371,7 @@ def _read_operands(instruction: Instruction, text: str) -> list[str]:
     names = []
     for part in split(text):
         # The long form puts the operand's shape before its name.
-        start = part.rfind('%"') if part.endswith('"') else -1
+        start = part.find('%"') if part.endswith('"') else -1
         word = part[start:] if start >= 0 else part.split()[-1] if part else part
         if is_string(part):
             word = part

@@ -643,3 +643,14 @@ def test_generated_graphs_survive_the_way_through_text(data: st.DataObject) -> N
     stated = to_proto(module)
     assert to_proto(from_proto(stated)) == stated
     assert to_proto(parse_text(print_text(from_proto(stated)))) == stated
+
+
+@pytest.mark.parametrize("name", ["%", 'a %"b', "f32[] %", '"', "%%"])
+def test_operands_with_names_that_look_like_text(name: str) -> None:
+    """Graphs of protos name instructions as they like."""
+    body = "x = f32[] parameter(0)\n ROOT y = f32[] negate(x)"
+    module = parse_text(f"HloModule m\nENTRY e {{ {body} }}")
+    module.entry.parameters[0].name = name
+    for exact in (True, False):
+        again = parse_text(print_text(module, exact=exact))
+        assert again.entry.root.operands[0].name == name
