@@ -112,18 +112,12 @@ def user_frames(function: Callable[_Parameters, _Result]) -> Callable[_Parameter
     defects of ours, whose frames tell where.
     """
 
+    named = named_arguments(function)
+
     @functools.wraps(function)
     def entry(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
         with USER_FRAMES:
-            try:
-                return function(*args, **kwargs)
-            except TypeError as error:
-                if (found := _wrong_call(error, function)) is None:
-                    raise
-                try:
-                    raise found from None
-                finally:
-                    found = None  # its traceback has this frame
+            return named(*args, **kwargs)
 
     return entry
 
