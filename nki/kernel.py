@@ -108,13 +108,15 @@ class Kernel:
 
     def _launched(self, **options: Any) -> Kernel:
         """The same function with other options; what is compiled is kept for all of them."""
-        known = {name: getattr(self, name) for name in _OPTIONS}
-        return Kernel(self.function, kept=self._kept, **known | options)
+        return Kernel(self.function, kept=self._kept, **self._options() | options)
+
+    def _options(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _OPTIONS}
 
     def __reduce__(self) -> Any:
         """Another process finds the kernel by its name, as it finds a function."""
         where = self.function.__module__, self.function.__qualname__
-        return _named, (*where, {name: getattr(self, name) for name in _OPTIONS})
+        return _named, (*where, self._options())
 
     def __get__(self, instance: Any, owner: type | None = None) -> Kernel:
         """In a class a kernel whose first parameter is `self` is a method."""
@@ -124,8 +126,7 @@ class Kernel:
 
     def around(self, function: Callable[..., Any]) -> Kernel:
         """A kernel of another function, launched as this one is."""
-        known = {name: getattr(self, name) for name in _OPTIONS}
-        return Kernel(function, kept=self._kept, **known)
+        return Kernel(function, kept=self._kept, **self._options())
 
     def on(self, target: str | None) -> Kernel:
         """The kernel compiled for `target`; itself with None. Raises unknown-target."""

@@ -131,8 +131,9 @@ class _Hoisting:
         made: dict[Tensor, list[Op]] = {}
         for tensor in begun(nodes):
             ops = self.writers.get(tensor, [])
-            free = tensor.address is None and tensor.role == "local" and not tensor.divided
-            if free and ops and all(op in places and self._is_plain(op, varying) for op in ops):
+            if not tensor.is_free or not ops:
+                continue
+            if all(op in places and self._is_plain(op, varying) for op in ops):
                 made[tensor] = ops
         read: dict[Tensor, int] = {}
         for place, node in enumerate(nodes):

@@ -63,9 +63,8 @@ class _Loads:
         if found is None or not found.is_load or not is_whole(found.dst):
             return None
         tensor = found.dst.storage
-        free = tensor.address is None and tensor.role == "local" and not tensor.divided
         alone = len(self.writers.get(tensor, [])) == 1
-        return found if free and alone and found.src.storage not in self.writers else None
+        return found if tensor.is_free and alone and found.src.storage not in self.writers else None
 
 
 def _out_of_loops(nodes: list[Node], found: _Loads) -> list[Node]:

@@ -115,7 +115,8 @@ def _converted(kernel: Kernel, chosen: dict[Tensor, None], line: Line) -> str:
     transfers = [transfer(op, kernel) for body in kernel.bodies for op in at_line(body, line)]
     for found in transfers:
         if found is not None and {found.dst.dtype, found.src.dtype} == {WIDE, NARROW}:
-            return "; the transfer converts now, at half the rate"
+            rate = TARGETS[kernel.target].dma_compute_fraction.value
+            return f"; the transfer converts now, at {rate:.0%} of the rate"
     return ""
 
 

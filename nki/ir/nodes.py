@@ -119,6 +119,11 @@ class Tensor:
         return f"{self.label}.{self.copy}" if self.copy else self.label
 
     @property
+    def is_free(self) -> bool:
+        """Whether only the kernel's operations see a tensor, and the compiler may place it."""
+        return self.address is None and self.role == "local" and not self.divided
+
+    @property
     def row_bytes(self) -> int:
         """The bytes of a partition that a tensor on chip covers."""
         return self.pitch * DTYPES[self.dtype].size

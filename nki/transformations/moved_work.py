@@ -61,9 +61,8 @@ class MovableWork:
 
     def _is_own(self, dst: Access, op: Op) -> bool:
         tensor = dst.storage
-        free = tensor.address is None and tensor.role == "local" and not tensor.divided
         alone = self.writers.get(tensor) == [op]
-        return tensor.memory is Memory.sbuf and free and alone and is_whole(dst)
+        return tensor.memory is Memory.sbuf and tensor.is_free and alone and is_whole(dst)
 
     def _is_pure(self, op: Op, sources: set[Tensor]) -> bool:
         if not all(tensor.memory.on_chip for tensor in sources):

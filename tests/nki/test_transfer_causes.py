@@ -38,7 +38,7 @@ def test_conversion_is_a_cause_of_its_own_and_the_advice_says_so() -> None:
     causes = {one.cause: one for one in converted.path}
     assert causes["DMA conversion"].ns == pytest.approx(causes["DMA bandwidth"].ns), "half the rate"
     assert sum(one.percent for one in converted.path) == pytest.approx(100)
-    assert "the transfer converts now, at half the rate" in converted.verdict
+    assert "the transfer converts now, at 50% of the rate" in converted.verdict
     limits = {one.name: one.total_ns for one in converted.limits}
     assert limits["no conversions or sums by DMA"] < 0.6 * converted.total_ns
     assert "DMA conversion" not in {one.cause for one in _profile(None, 4 * COLUMNS).path}
