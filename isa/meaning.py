@@ -42,10 +42,32 @@ class Position(Term):
 
 
 @dataclass(frozen=True, slots=True)
+class Affine(Term):
+    """The whole number of 32 bits that fields say of an element's place: `offset`, and what each
+    partition and each index of `pattern` adds. Operators on it compute in int32."""
+
+    pattern: str
+    offset: str
+    multiplier: str
+
+
+@dataclass(frozen=True, slots=True)
+class Previous(Term):
+    """The result for the element before, in fp32; for a partition's first, what a field holds."""
+
+    initial: str
+
+
+@dataclass(frozen=True, slots=True)
 class Number(Term):
     """The same number everywhere."""
 
     value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Kept(Term):
+    """What the destination holds, which is not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +125,14 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """The first field, the destination, = `result`, in fp32 unless `numbers` says other."""
+    """The first field, the destination, = `result`, in fp32 unless `numbers` says other. What
+    `copies` takes each element as it is: bit for bit where the dtypes are equal, else through fp32,
+    as all does that passes through the scalar engine."""
 
     result: Term
     fold: Fold | None = None
     numbers: Numbers | None = None
+    copies: bool = False
 
 
 def alu(operator: str | Named, *terms: Term, reverse: str | None = None) -> Term:
@@ -118,6 +143,11 @@ def alu(operator: str | Named, *terms: Term, reverse: str | None = None) -> Term
 def activation(operator: str | Named, *terms: Term) -> Term:
     """A function of the scalar engine's tables."""
     return Apply("activation", operator, terms)
+
+
+def contains(term: Term, *kinds: type[Term]) -> bool:
+    """Whether a term, or one that it is made of, is of one of these kinds."""
+    return isinstance(term, kinds) or any(contains(part, *kinds) for part in parts(term))
 
 
 def parts(term: Term) -> tuple[Term, ...]:

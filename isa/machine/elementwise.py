@@ -5,7 +5,7 @@ from __future__ import annotations
 from isa.enums import Engine
 from isa.fields import Attribute, Kind, Read, Update, Write
 from isa.machine import costs
-from isa.meaning import Element, Meaning, Named, Numbers, alu
+from isa.meaning import Choose, Element, Kept, Meaning, Named, Numbers, Pattern, alu
 from isa.spec import ISA, MachineInstruction
 
 
@@ -91,6 +91,7 @@ class TensorCopy(MachineInstruction):
     by_row = True
     dst = Write()
     src = Read()
+    meaning = Meaning(Element("src"), copies=True)
 
 
 class Memset(MachineInstruction):
@@ -102,6 +103,7 @@ class Memset(MachineInstruction):
     document = ISA + "memset"
     dst = Write()
     value = Attribute(kind=Kind.number)
+    meaning = Meaning(Element("value"), copies=True)
 
 
 class CopyPredicated(MachineInstruction):
@@ -115,3 +117,6 @@ class CopyPredicated(MachineInstruction):
     src = Read(immediate=True)
     predicate = Read()
     reverse = Attribute(kind=Kind.flag)
+    meaning = Meaning(
+        Choose(Pattern("predicate"), Element("src"), Kept(), reverse="reverse"), copies=True
+    )

@@ -5,7 +5,10 @@ from __future__ import annotations
 from isa.enums import Engine
 from isa.fields import SBUF, Attribute, Kind, Read, Write
 from isa.machine import costs
+from isa.meaning import Affine, Choose, Element, Meaning, Named, Number, alu
 from isa.spec import ISA, MachineInstruction
+
+_AFFINE = Affine("pattern", "offset", "channel_multiplier")
 
 
 class Iota(MachineInstruction):
@@ -19,6 +22,7 @@ class Iota(MachineInstruction):
     pattern = Attribute(kind=Kind.pattern)
     offset = Attribute(kind=Kind.value)
     channel_multiplier = Attribute(kind=Kind.integer)
+    meaning = Meaning(_AFFINE)
 
 
 class AffineSelect(MachineInstruction):
@@ -35,6 +39,10 @@ class AffineSelect(MachineInstruction):
     channel_multiplier = Attribute(kind=Kind.integer)
     op = Attribute(kind=Kind.alu)
     on_false = Attribute(kind=Kind.float32)
+    meaning = Meaning(
+        Choose(alu(Named("op"), _AFFINE, Number(0)), Element("data"), Element("on_false")),
+        copies=True,
+    )
 
 
 class PartitionReduce(MachineInstruction):

@@ -6,7 +6,7 @@ from isa.enums import Engine
 from isa.fields import Attribute, EngineState, Kind, Read, Write
 from isa.machine import costs
 from isa.machine.scalar import ACCUMULATORS
-from isa.meaning import Element, Fold, Meaning, Named, alu
+from isa.meaning import Element, Fold, Meaning, Named, Previous, alu
 from isa.spec import ISA, MachineInstruction
 
 
@@ -29,6 +29,14 @@ class TensorTensorScan(MachineInstruction):
     op1 = Attribute(kind=Kind.alu)
     reverse0 = Attribute(kind=Kind.flag)
     reverse1 = Attribute(kind=Kind.flag)
+    meaning = Meaning(
+        alu(
+            Named("op1"),
+            alu(Named("op0"), Element("data0"), Previous("initial"), reverse="reverse0"),
+            Element("data1"),
+            reverse="reverse1",
+        )
+    )
 
 
 class TensorScalarCumulative(MachineInstruction):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from isa.enums import ReduceCommand
-from isa.meaning import Apply, Choose, Element, Pattern, Term, parts
+from isa.meaning import Apply, Choose, Element, Kept, Pattern, Previous, Term, contains
 from simulator.checks.propagation import (
     PROPAGATION,
     Mask,
@@ -15,7 +15,14 @@ from simulator.checks.propagation import (
     refuse_unwritten,
     spread,
 )
-from simulator.checks.vector_rows import accumulated, cumulated, keeps_registers
+from simulator.checks.vector_rows import (
+    accumulated,
+    carried,
+    cumulated,
+    keeps_registers,
+    of_elements,
+    rows_of,
+)
 from simulator.oracle.meaning import Values, chosen
 from simulator.views import Array
 
@@ -26,12 +33,10 @@ def propagate(use: Use) -> None:
         if operand is not None and operand.index is not None:
             refuse_unwritten(use, operand.index.mask(), f"picks rows or columns of {operand.name}")
     meaning = use.row.meaning
-    is_plain = meaning is None or (meaning.fold is None and not _chooses(meaning.result))
+    is_plain = meaning is None or (
+        meaning.fold is None and not contains(meaning.result, Choose, Previous)
+    )
     PROPAGATION.get(use.row.name, element_wise if is_plain else _by_meaning)(use)
-
-
-def _chooses(term: Term) -> bool:
-    return isinstance(term, Choose) or any(map(_chooses, parts(term)))
 
 
 def _by_meaning(use: Use) -> None:
@@ -39,8 +44,10 @@ def _by_meaning(use: Use) -> None:
     assert meaning is not None
     mask = _marks(use, meaning.result, Values(use.row, tuple(use.values)), None)
     fold = meaning.fold
+    if contains(meaning.result, Previous):
+        mask = carried(rows_of(mask), None)
     if fold is None:
-        dst.write(_shaped(mask, dst.view.shape))
+        dst.write(of_elements(mask, dst.view.shape))
         return
     names = use.row.field_names
     initial = None if fold.initial is None else names.index(fold.initial)
@@ -49,17 +56,19 @@ def _by_meaning(use: Use) -> None:
         mask = cumulated(use, mask, command, initial)
     elif command is not ReduceCommand.idle or not keeps_registers(use.row):
         accumulated(use, mask, command, initial)
-    dst.write(_shaped(mask, dst.view.shape))
-
-
-def _shaped(mask: Mask, shape: tuple[int, ...]) -> Mask:
-    return None if mask is None else mask.reshape(shape)
+    dst.write(of_elements(mask, dst.view.shape))
 
 
 def _marks(use: Use, term: Term, values: Values, needed: Array | None) -> Mask:
     """Marks of a term; those of elements that are not `needed` are not looked at."""
     if isinstance(term, (Element, Pattern)):
         return _read(use, term.field, values, needed)
+    if isinstance(term, Previous):
+        return _read(use, term.initial, values, None)
+    if isinstance(term, Kept):
+        # The elements that stay are as good as they were; they are not read.
+        held = spread(use.operand(0).mask(), values.shape)
+        return held if held is None or needed is None else held | ~needed
     if isinstance(term, Choose):
         mask = _marks(use, term.condition, values, needed)
         first = np.broadcast_to(chosen(term, values), values.shape)

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa.errors import NeuronError
-from isa.machine import control, dma, elementwise, gpsimd, scalar, tensor, vector
+from isa.machine import control, dma, scalar, tensor, vector
 from isa.spec import MachineInstruction
 from simulator.checks.marks import Tracked
-from simulator.oracle.gpsimd import affine_mask
-from simulator.views import Array, Indirect, bits
+from simulator.views import Array, Indirect
 
 if TYPE_CHECKING:
     from simulator.checks.initialised import Shadow
@@ -134,46 +133,6 @@ def _tensor_reduce(use: Use) -> None:
 def _transpose32(use: Use) -> None:
     mask = use.read(use.operand(1))
     use.operand(0).write(None if mask is None else mask.reshape(mask.shape[0], -1).T)
-
-
-@propagates(elementwise.CopyPredicated)
-def _copy_predicated(use: Use) -> None:
-    dst, predicate = use.operand(0), use.operand(2)
-    src = use.operands[1]
-    shape = dst.view.shape
-    known = spread(use.read(predicate), shape)
-    new = None if src is None else spread(src.mask(), shape)
-    # The elements that stay are as good as they were; they are not read.
-    old = dst.mask()
-    if known is None and new is None and old is None:
-        return
-    chosen = bits(predicate.view).reshape(shape) != 0
-    if use.values[3]:
-        chosen = ~chosen
-    if new is not None and src is not None and not (new | ~chosen).all():
-        use.shadow.found(use, src, new | ~chosen)
-    everywhere = np.True_
-    result = np.where(
-        chosen, everywhere if new is None else new, everywhere if old is None else old
-    )
-    result = result if known is None else result & known
-    dst.write(None if result.all() else result)
-
-
-@propagates(gpsimd.AffineSelect)
-def _affine_select(use: Use) -> None:
-    dst, data = use.operand(0), use.operand(1)
-    mask = data.mask()
-    if mask is not None:
-        _, _, pattern, offset, multiplier, op, _ = use.values
-        shape = dst.view.shape
-        chosen = affine_mask(shape[0], pattern, offset, multiplier, op)
-        mask = mask.reshape(shape) | ~chosen.reshape(shape)
-        if mask.all():
-            mask = None
-        else:
-            use.shadow.found(use, data, mask)
-    dst.write(mask)
 
 
 @propagates(tensor.LoadStationary)

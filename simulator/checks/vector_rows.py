@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from isa.enums import ReduceCommand
-from isa.machine import accumulate, scan, search, statistics
+from isa.machine import accumulate, search, statistics
 from isa.machine.scalar import ACCUMULATORS
 from isa.spec import MachineInstruction
 from simulator.checks.propagation import (
@@ -29,19 +29,12 @@ def carried(mask: Mask, start: Mask) -> Mask:
     return both(mask, start)
 
 
-def _shaped(mask: Mask, shape: tuple[int, ...]) -> Mask:
+def of_elements(mask: Mask, shape: tuple[int, ...]) -> Mask:
+    """A mask of elements, or of whole partitions, in the shape of a view."""
     if mask is None:
         return None
     elements = int(np.prod(shape[1:]))
     return np.broadcast_to(mask, (shape[0], elements)).reshape(shape)
-
-
-@propagates(scan.TensorTensorScan)
-def _tensor_tensor_scan(use: Use) -> None:
-    dst, initial = use.operand(0), use.operands[3]
-    mask = both(rows_of(use.read(use.operand(1))), rows_of(use.read(use.operand(2))))
-    start = None if initial is None else rows_of(use.read(initial))
-    dst.write(_shaped(carried(mask, start), dst.view.shape))
 
 
 def accumulated(use: Use, mask: Mask, command: ReduceCommand, initial: int | None = None) -> None:
@@ -93,7 +86,7 @@ def _of_whole_partitions(use: Use) -> None:
     for position in use.row.reads:
         mask = both(mask, _whole(use.read(use.operand(position))))
     dst = use.operand(0)
-    dst.write(_shaped(mask, dst.view.shape))
+    dst.write(of_elements(mask, dst.view.shape))
 
 
 @propagates(search.MatchReplace8)
@@ -101,6 +94,6 @@ def _match_replace8(use: Use) -> None:
     dst, indices = use.operand(0), use.operands[4]
     data, values = use.read(use.operand(1)), _whole(use.read(use.operand(2)))
     # Whether an element is the first occurrence depends on those before it.
-    dst.write(_shaped(carried(rows_of(data), values), dst.view.shape))
+    dst.write(of_elements(carried(rows_of(data), values), dst.view.shape))
     if indices is not None:
-        indices.write(_shaped(both(_whole(data), values), indices.view.shape))
+        indices.write(of_elements(both(_whole(data), values), indices.view.shape))

@@ -39,7 +39,6 @@ from simulator.native.rows import (  # noqa: F401  (each registers its plans)
     registers,
     scan,
     search,
-    selection,
     sequence,
     statistics,
 )

@@ -1,18 +1,15 @@
-"""Element-wise instructions of the vector, scalar and GpSimd engines."""
+"""What rows that state their meaning (`simulator.oracle.meaning`) have in common."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from isa.enums import Engine
-from isa.machine import elementwise
-from simulator.machine import CoreState
-from simulator.numerics.conversion import convert, load_fp32, store, store_number
+from simulator.numerics.conversion import load_fp32, store
 from simulator.numerics.special_values import canonical_nan
-from simulator.oracle.table import kernel
-from simulator.views import Array, bits, view_dtype
+from simulator.views import Array, view_dtype
 
 _FLOAT32 = view_dtype("float32")
 
@@ -43,31 +40,19 @@ def finish(dst: Array, result: Array) -> None:
         store(dst, canonical)
 
 
-@kernel(elementwise.TensorCopy)
-def tensor_copy(state: CoreState, dst: Array, src: Array) -> None:
-    if state.engine is Engine.scalar:
-        # The scalar engine's data path is fp32 whatever the dtypes.
-        store(dst, load_fp32(src))
-    else:
-        convert(dst, src)
+@cache
+def _free_values(pattern: tuple[tuple[int, int], ...]) -> Array:
+    """Sum of index * step over all indices of a pattern, outermost first, as int64 [n]."""
+    total = np.zeros(1, np.int64)
+    for step, count in pattern:
+        total = np.add.outer(total, np.arange(count, dtype=np.int64) * step).reshape(-1)
+    total.setflags(write=False)
+    return total
 
 
-@kernel(elementwise.Memset)
-def memset(state: CoreState, dst: Array, value: float | int) -> None:
-    store_number(dst, value)
-
-
-@kernel(elementwise.CopyPredicated)
-def copy_predicated(
-    state: CoreState, dst: Array, src: Any, predicate: Array, reverse: bool
-) -> None:
-    mask = like(bits(predicate), dst.shape) != 0
-    if reverse:
-        mask = ~mask
-    if isinstance(src, np.ndarray):
-        new = np.empty(dst.shape, dst.dtype)
-        convert(new, src)
-    else:
-        new = np.empty((), dst.dtype)
-        store_number(new, src)
-    np.copyto(bits(dst), bits(new), where=mask)
+def affine_values(partitions: int, pattern: Any, offset: int, multiplier: int) -> Array:
+    """offset + partition * multiplier + the sum of index * step, int32 [partitions, elements],
+    wrapping."""
+    steps = tuple((int(step), int(count)) for step, count in pattern)
+    channel = np.arange(partitions, dtype=np.int64) * multiplier + offset
+    return np.add.outer(channel, _free_values(steps)).astype(np.int32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,15 +10,28 @@ import numpy as np
 
 from isa.alu import ACTIVATIONS, ALU, Activation, AluOperator
 from isa.enums import Engine
+from isa.fields import Kind
 from isa.machine import MACHINE_INSTRUCTIONS
-from isa.meaning import Apply, Choose, Element, Named, Number, Pattern, Position, Term
+from isa.meaning import (
+    Affine,
+    Apply,
+    Choose,
+    Element,
+    Named,
+    Number,
+    Pattern,
+    Position,
+    Previous,
+    Term,
+    contains,
+)
 from isa.spec import MachineInstruction
 from simulator.machine import CoreState
 from simulator.numerics import expressions
-from simulator.numerics.conversion import load_fp32
+from simulator.numerics.conversion import convert, load_fp32, store, store_integers, store_number
 from simulator.numerics.expressions import native_integers
-from simulator.oracle.accumulate import accumulate, cumulate
-from simulator.oracle.elementwise import as_column, direct, finish, like
+from simulator.oracle.accumulate import accumulate, columns_first, cumulate
+from simulator.oracle.elementwise import affine_values, as_column, direct, finish, like
 from simulator.oracle.table import KERNELS, Kernel
 from simulator.views import Array, bits, dtype_name
 
@@ -32,6 +45,9 @@ class Values:
 
     def __init__(self, row: type[MachineInstruction], values: tuple[Any, ...]) -> None:
         self.fields = dict(zip(row.field_names, values))
+        for _, name, attribute in row.attributes:
+            if attribute.kind is Kind.float32:
+                self.fields[name] = float(self.fields[name])
         self._columns = {name for _, name, operand in row.operands if operand.column}
         # Operands correspond element by element, so that any tile's shape serves.
         tiles = (self.fields[name] for _, name, _ in row.operands[1:] if not self.is_column(name))
@@ -62,6 +78,18 @@ class Values:
         if len(terms) == 2 and isinstance(last, Element) and self.fields[last.field] is None:
             return None, terms[:1]
         return operator, terms
+
+    def column(self, field: str) -> Any:
+        """An operand's fp32 value for each partition, or a number."""
+        value = self.fields[field]
+        return load_fp32(value).reshape(-1) if isinstance(value, np.ndarray) else np.float32(value)
+
+    def affine(self, term: Affine) -> Array:
+        """An affine number for each element."""
+        pattern, offset, multiplier = (
+            self.fields[name] for name in (term.pattern, term.offset, term.multiplier)
+        )
+        return affine_values(self.shape[0], pattern, offset, multiplier).reshape(self.shape)
 
     def is_set(self, flag: str | None) -> bool:
         """Whether a row's flag is set; not where it has none."""
@@ -109,7 +137,9 @@ def value_of(term: Term, values: Values, element: str = "float32", out: Array | 
     if isinstance(term, Pattern):
         return like(bits(fields[term.field]), values.shape)
     if isinstance(term, Number):
-        return np.float32(term.value)
+        return np.dtype(element).type(term.value)
+    if isinstance(term, Affine):
+        return values.affine(term)
     if isinstance(term, Position):
         count = int(np.prod(values.shape[1:]))
         return (fields[term.start] + np.arange(count)).astype(np.float32).reshape(values.shape[1:])
@@ -121,14 +151,47 @@ def value_of(term: Term, values: Values, element: str = "float32", out: Array | 
     operator, terms = values.taken(term)
     if operator is None:
         return value_of(terms[0], values, element, out)
+    if any(isinstance(part, Affine) for part in terms):
+        element = "int32"
     given = [value_of(part, values, element) for part in terms]
+    return _applied(term, operator, given, values, element, out)
+
+
+def _applied(
+    term: Apply, operator: Any, given: Sequence[Any], values: Values, element: str, out: Any
+) -> Any:
+    """What an operator gives of the values of the terms that it takes."""
     if values.is_set(term.reverse):
-        given.reverse()
+        given = given[::-1]
     if term.table == "alu":
         return expressions.alu(operator.name, element)(*given, out=out)
     x, *parameter = given
     named = dict(zip(("relu_param",), parameter))
     return expressions.activation(operator.name)(x, out=out, **named)
+
+
+def _scanned(result: Term, values: Values) -> Array:
+    """A result that needs the one before, in ascending order along each partition."""
+    lines: dict[str, Any] = {}
+
+    def at(term: Term, index: int, before: Any, out: Any = None) -> Any:
+        if isinstance(term, Previous):
+            return values.column(term.initial) if before is None else before
+        if isinstance(term, Element):
+            if term.field not in lines:
+                lines[term.field] = columns_first(values.fields[term.field])
+            return lines[term.field][index]
+        assert isinstance(term, Apply)
+        operator, terms = values.taken(term)
+        given = [at(part, index, before) for part in terms]
+        return _applied(term, operator, given, values, "float32", out)
+
+    partitions = values.shape[0]
+    found = np.empty((int(np.prod(values.shape[1:])), partitions), np.float32)
+    before = None
+    for index, into in enumerate(found):
+        before = at(result, index, before, into)
+    return found.T.reshape(values.shape)
 
 
 def chosen(term: Choose, values: Values) -> Any:
@@ -137,11 +200,48 @@ def chosen(term: Choose, values: Values) -> Any:
     return ~condition if values.is_set(term.reverse) else condition
 
 
+def _copied(term: Term, values: Values, dst: Array, engine: Engine) -> Array:
+    """Bits of a term's elements in the dtype of the destination."""
+    if isinstance(term, Choose):
+        where = np.broadcast_to(chosen(term, values), values.shape)
+        options = [_copied(part, values, dst, engine) for part in (term.chosen, term.other)]
+        return np.where(like(where, dst.shape), *options)
+    if isinstance(term, Element):
+        into = np.empty(dst.shape, dst.dtype)
+        _copy(into, term, values, engine)
+        return bits(into)
+    return bits(dst)
+
+
+def _copy(dst: Array, term: Element, values: Values, engine: Engine) -> None:
+    """dst = the elements of an operand."""
+    value = values.fields[term.field]
+    if not isinstance(value, np.ndarray):
+        store_number(dst, value)
+    elif engine is Engine.scalar:
+        # The scalar engine's data path is fp32 whatever the dtypes.
+        store(dst, load_fp32(value))
+    else:
+        convert(dst, value)
+
+
 def compute(row: type[MachineInstruction], state: CoreState, *fields: Any) -> None:
     """Execute one use of a row by its meaning."""
     meaning = row.meaning
     assert meaning is not None
     values, dst = Values(row, fields), fields[0]
+    if meaning.copies:
+        if isinstance(meaning.result, Element):
+            _copy(dst, meaning.result, values, state.engine)
+        else:
+            bits(dst)[...] = _copied(meaning.result, values, dst, state.engine)
+        return
+    if isinstance(meaning.result, Affine):
+        store_integers(dst, values.affine(meaning.result))
+        return
+    if contains(meaning.result, Previous):
+        finish(dst, _scanned(meaning.result, values))
+        return
     element = element_type(row, values, state.engine)
     if element != "float32":
         result = like(value_of(meaning.result, values, element), dst.shape)

@@ -12,8 +12,6 @@ import numpy as np
 
 from isa import scalar
 from isa.dtypes import DTYPES, DTypeKind
-from isa.enums import Engine
-from isa.machine import elementwise
 from simulator.memory import LINE
 from simulator.native.codegen import ports
 from simulator.native.codegen.expressions import TABLES, lane_type, print_expression
@@ -30,10 +28,10 @@ from simulator.native.plans.plan import (
     ranked,
     same_orders,
 )
-from simulator.native.plans.table import compiled, plans
+from simulator.native.plans.table import compiled
 from simulator.native.rows.partials import LANES, Reducer
 from simulator.numerics.conversion import store_number
-from simulator.views import Array, bits, dtype_name, same_type, view_dtype
+from simulator.views import Array, bits, dtype_name, view_dtype
 
 MapStep = tuple[str, str, tuple[int, ...]]
 """Table and name of an operator, and which values it takes: inputs first, then earlier results."""
@@ -465,13 +463,6 @@ def unsigned(view: Array) -> str:
     return f"uint{8 * view.dtype.itemsize}"
 
 
-@plans(elementwise.Memset)
-def memset(engine: Engine, dst: Array, value: float | int) -> Plan | None:
-    pattern = unsigned(dst)
-    fill = number(1, pattern, pattern_of(dtype_name(dst)))
-    return map_plan(pattern, dst, [fill], (), output_dtype=pattern)
-
-
 def pattern_of(dtype: str) -> Pack:
     """The bits of a number that is stored as this dtype."""
 
@@ -482,22 +473,3 @@ def pattern_of(dtype: str) -> Pack:
         return int(bits(element))
 
     return pack
-
-
-@plans(elementwise.CopyPredicated)
-def copy_predicated(
-    engine: Engine, dst: Array, src: Any, predicate: Array, reverse: bool
-) -> Plan | None:
-    where = tile(2, predicate, unsigned(predicate))
-    pattern = unsigned(dst)
-    if not isinstance(src, np.ndarray):
-        if DTYPES[dtype_name(dst)].is_packed:
-            return None
-        fill = number(1, pattern, pattern_of(dtype_name(dst)))
-        return map_plan(pattern, dst, [fill], (), where, reverse, pattern)
-    if same_type(dst, src):
-        same = tile(1, src, pattern)
-        return map_plan(pattern, dst, [same], (), where, reverse, pattern)
-    if not converting(dst, src):
-        return None
-    return map_plan("float32", dst, [tile(1, src)], (), where, reverse)

@@ -11,7 +11,18 @@ from isa.alu import AluOperator
 from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine import MACHINE_INSTRUCTIONS
-from isa.meaning import Apply, Choose, Element, Number, Pattern, Position, Term, parts
+from isa.meaning import (
+    Affine,
+    Apply,
+    Choose,
+    Element,
+    Number,
+    Pattern,
+    Position,
+    Previous,
+    Term,
+    parts,
+)
 from isa.spec import MachineInstruction
 from simulator.native.codegen.expressions import covers
 from simulator.native.plans.plan import Plan, float32_word
@@ -26,10 +37,12 @@ from simulator.native.rows.elementwise import (
     converting,
     map_plan,
     number,
+    scalar_operand,
     tile,
     unsigned,
 )
-from simulator.native.rows.scan import CumulativePlan, cumulative
+from simulator.native.rows.scan import CumulativePlan, cumulative, scan_plan
+from simulator.native.rows.selection import copying, counting
 from simulator.native.rows.through_rows import ThroughRows
 from simulator.oracle.meaning import Values, element_type
 
@@ -38,7 +51,8 @@ _WORD = 4
 
 
 class _Steps:
-    """Inputs and steps of a `Map` for a term; None in `inputs` where native code has no form."""
+    """Inputs and steps of a `Map` for a term; None in `inputs` where native code has no form. If
+    the row carries a value from element to element, steps take that before the inputs."""
 
     def __init__(
         self, row: type[MachineInstruction], values: Values, term: Term, element: str
@@ -46,9 +60,15 @@ class _Steps:
         self.row, self.values, self.element = row, values, element
         self._numbers: dict[Term, int] = {}
         self.inputs: list[Operand | None] = []
-        for leaf in self._used(term):
+        used = self._used(term)
+        fold = row.meaning.fold if row.meaning is not None else None
+        self.previous = next((leaf for leaf in used if isinstance(leaf, Previous)), None)
+        self._before = int(self.previous is not None or (fold is not None and fold.running))
+        if self.previous is not None:
+            self._numbers[self.previous] = 0
+        for leaf in used:
             if leaf not in self._numbers:
-                self._numbers[leaf] = len(self.inputs)
+                self._numbers[leaf] = self._before + len(self.inputs)
                 self.inputs.append(self._input(leaf))
         self.steps: list[MapStep] = []
         self._step(term)
@@ -105,7 +125,7 @@ class _Steps:
                 return arguments[0]
             ordered = arguments[::-1] if reverse else arguments
             self.steps.append((term.table, operator.name, ordered))
-        self._numbers[term] = len(self.inputs) + len(self.steps) - 1
+        self._numbers[term] = self._before + len(self.inputs) + len(self.steps) - 1
         return self._numbers[term]
 
 
@@ -115,6 +135,10 @@ def _plan(
     meaning, dst = row.meaning, fields[0]
     assert meaning is not None
     values = Values(row, fields)
+    if meaning.copies:
+        return copying(row, dst, meaning.result, values)
+    if isinstance(meaning.result, Affine):
+        return counting(dst, meaning.result, values)
     element = element_type(row, values, engine)
     if element == "float32" and not converting(dst):
         return None
@@ -123,6 +147,10 @@ def _plan(
     if len(inputs) < len(made.inputs):
         return None
     fold = meaning.fold
+    if made.previous is not None:
+        name = made.previous.initial
+        start = scalar_operand(row.field_names.index(name), values.fields[name], dst)
+        return None if start is None else scan_plan(dst, inputs, start, made.steps)
     if fold is None:
         if not all(covers(table, name, element) for table, name, _ in made.steps):
             return None

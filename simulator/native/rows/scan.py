@@ -10,19 +10,16 @@ import numpy as np
 
 from isa.alu import AluOperator
 from isa.dtypes import DTYPES
-from isa.enums import Engine, ReduceCommand
-from isa.machine import scan
+from isa.enums import ReduceCommand
 from simulator.native.codegen import ports
 from simulator.native.codegen.expressions import TABLES, covers, print_expression
 from simulator.native.codegen.nest import Nest
 from simulator.native.codegen.text import FunctionText, Value
 from simulator.native.plans.plan import Bound, Plan
-from simulator.native.plans.table import plans
 from simulator.native.rows.elementwise import (
     MapStep,
     Operand,
     column_of,
-    converting,
     number,
     scalar_operand,
     tile,
@@ -113,7 +110,7 @@ class Scan:
         return values[-1]
 
 
-def _plan(
+def scan_plan(
     dst: Array,
     inputs: Sequence[Operand],
     initial: Operand,
@@ -148,28 +145,6 @@ def _plan(
     return plan_lockstep(kernel, space, operands, sources)
 
 
-@plans(scan.TensorTensorScan)
-def tensor_tensor_scan(
-    engine: Engine,
-    dst: Array,
-    data0: Array,
-    data1: Array,
-    initial: Any,
-    op0: AluOperator,
-    op1: AluOperator,
-    reverse0: bool,
-    reverse1: bool,
-) -> Plan | None:
-    start = scalar_operand(3, initial, data0)
-    if start is None or not converting(dst, data0, data1):
-        return None
-    steps = [
-        ("alu", op0.name, (0, 1) if reverse0 else (1, 0)),
-        ("alu", op1.name, (2, 3) if reverse1 else (3, 2)),
-    ]
-    return _plan(dst, [tile(1, data0), tile(2, data1)], start, steps)
-
-
 class CumulativePlan:
     """A `Plan` with two more operands: the accumulate registers, and what they start from if the
     operator says it."""
@@ -202,9 +177,9 @@ def cumulative(
     values: int,
     initial: tuple[int, Any] | None = None,
 ) -> CumulativePlan | None:
-    """The plan of a row of `values` fields that applies `steps` in fp32 and folds each result into
-    the accumulate register, from where the destination takes it. `initial`: position and value of
-    what load_reduce loads."""
+    """The plan of a row of `values` fields that applies `steps`, as of a `Scan`, and folds each
+    result into the accumulate register, from where the destination takes it. `initial`: position
+    and value of what load_reduce loads."""
     if alu_ufunc(op.name) is None or any(operand.access != "tile" for operand in inputs[:1]):
         return None
     # Behind the row's fields are the registers and the operator's beginning.
@@ -217,7 +192,6 @@ def cumulative(
     if start is None:
         return None
     # What is carried comes before the inputs.
-    mapped = [(table, name, tuple(n + 1 for n in taken)) for table, name, taken in steps]
     last = len(inputs) + len(steps)
-    plan = _plan(dst, inputs, start, [*mapped, ("alu", op.name, (last, 0))], kept)
+    plan = scan_plan(dst, inputs, start, [*steps, ("alu", op.name, (last, 0))], kept)
     return None if plan is None else CumulativePlan(plan, op)

@@ -1,17 +1,17 @@
-"""Plans of the rows that choose elements by masks or by their positions, and of affine numbers."""
+"""Plans of meanings that copy elements, all or chosen ones, and of affine numbers."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from isa.alu import AluOperator
+import numpy as np
+
 from isa.dtypes import DTYPES
-from isa.enums import Engine
-from isa.machine import gpsimd
+from isa.meaning import Affine, Apply, Choose, Element, Kept, Pattern, Term
+from isa.spec import MachineInstruction
 from simulator.native.codegen.expressions import covers
 from simulator.native.plans.plan import Plan
-from simulator.native.plans.table import plans
 from simulator.native.rows.elementwise import (
     MapStep,
     Operand,
@@ -24,74 +24,84 @@ from simulator.native.rows.elementwise import (
     tile,
     unsigned,
 )
+from simulator.oracle.meaning import Values
 from simulator.views import Array, dtype_name, same_type
 
 _WORD = 4
 """Bytes of what is computed with."""
 
 
-def _affine(dst: Array, pattern: Any, offset: int, multiplier: int) -> Operand | None:
-    """The values of `Iota`, if they are as many as the destination's elements."""
-    steps = [(int(count), int(step)) for step, count in pattern]
+def affine_operand(dst: Array, term: Affine, values: Values) -> Operand | None:
+    """Affine numbers, if they are as many as the destination's elements."""
+    fields = values.fields
+    steps = [(int(count), int(step)) for step, count in fields[term.pattern]]
     if math.prod(count for count, _ in steps) * dst.shape[0] != dst.size:
         return None
-    return affine(offset, [(dst.shape[0], multiplier), *steps])
+    return affine(fields[term.offset], [(dst.shape[0], fields[term.multiplier]), *steps])
 
 
-@plans(gpsimd.AffineSelect)
-def affine_select(
-    engine: Engine,
-    dst: Array,
-    data: Array,
-    pattern: Any,
-    offset: int,
-    multiplier: int,
-    op: AluOperator,
-    on_false: float,
-) -> Plan | None:
-    values = _affine(dst, pattern, offset, multiplier)
-    if values is None or not covers("alu", op.name, "int32"):
-        return None
-    name, stored = dtype_name(dst), unsigned(dst)
-    if DTYPES[name].is_packed:
-        return None
-    replacement = pattern_of(name)
-    domain, source, target = "float32", dtype_name(data), name
-    if same_type(dst, data):
-        domain = source = target = stored
-    elif not converting(dst, data):
-        return None
-    other = number(6, stored, lambda value: replacement(float(value)))
-    return map_plan(
-        domain,
-        dst,
-        [tile(1, data, source)],
-        (),
-        values,
-        output_dtype=target,
-        test=op.name,
-        otherwise=other,
-    )
-
-
-@plans(gpsimd.Iota)
-def iota(engine: Engine, dst: Array, pattern: Any, offset: int, multiplier: int) -> Plan | None:
-    values = _affine(dst, pattern, offset, multiplier)
+def counting(dst: Array, term: Affine, values: Values) -> Plan | None:
+    """dst = affine numbers."""
+    numbers = affine_operand(dst, term, values)
     row = DTYPES[dtype_name(dst)]
-    if values is None or row.size > _WORD:
+    if numbers is None or row.size > _WORD:
         return None
     if not row.is_integer:
-        return map_plan("float32", dst, [values], ()) if converting(dst) else None
+        return map_plan("float32", dst, [numbers], ()) if converting(dst) else None
     limits = DTYPES["int32"]
     bounds = []
     if row.lowest > limits.lowest:
         bounds.append(("maximum", int(row.lowest)))
     if row.largest < limits.largest:
         bounds.append(("minimum", int(row.largest)))
-    inputs = [values, *(constant(bound, "int32") for _, bound in bounds)]
+    inputs = [numbers, *(constant(bound, "int32") for _, bound in bounds)]
     steps: list[MapStep] = []
     current = 0
     for taken, (operator, _) in enumerate(bounds, 1):
         steps.append(("alu", operator, (current, taken)))
         current = len(inputs) + len(steps) - 1
     return map_plan("int32", dst, inputs, steps, output_dtype=unsigned(dst))
+
+
+def copying(row: type[MachineInstruction], dst: Array, result: Term, values: Values) -> Plan | None:
+    """dst = the elements of an operand; of a choice those of its first term, where the condition
+    holds, and elsewhere a number or what the destination holds."""
+    pattern, fields = unsigned(dst), values.fields
+    stored = pattern_of(dtype_name(dst))
+
+    def immediate(term: Element) -> Operand:
+        return number(row.field_names.index(term.field), pattern, lambda value: stored(value))
+
+    named: dict[str, Any] = {}
+    if isinstance(result, Choose):
+        condition, other = result.condition, result.other
+        if isinstance(condition, Pattern):
+            view = fields[condition.field]
+            named["predicate"] = tile(row.field_names.index(condition.field), view, unsigned(view))
+            named["reverse"] = values.is_set(result.reverse)
+        else:
+            assert isinstance(condition, Apply) and isinstance(condition.terms[0], Affine)
+            operator = values.operator(condition.table, condition.operator)
+            named["predicate"] = affine_operand(dst, condition.terms[0], values)
+            named["test"] = operator.name
+            if named["predicate"] is None or not covers("alu", operator.name, "int32"):
+                return None
+        if not isinstance(other, Kept):
+            assert isinstance(other, Element)
+            named["otherwise"] = immediate(other)
+        result = result.chosen
+    assert isinstance(result, Element)
+    source = fields[result.field]
+    numbers = "otherwise" in named or not isinstance(source, np.ndarray)
+    if numbers and DTYPES[dtype_name(dst)].is_packed:
+        return None
+    if not isinstance(source, np.ndarray):
+        given, domain = immediate(result), pattern
+    elif same_type(dst, source):
+        given, domain = tile(row.field_names.index(result.field), source, pattern), pattern
+    elif converting(dst, source):
+        given, domain = tile(row.field_names.index(result.field), source), "float32"
+    else:
+        return None
+    output = pattern if domain == pattern else None
+    return map_plan(domain, dst, [given], (), output_dtype=output, **named)
