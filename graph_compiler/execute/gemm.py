@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from graph_compiler.execute.registers import encode, rounded, storage
-from simulator.native.codegen.fused import dot_of_pairs
+from simulator.native.codegen.fused import block_step
 from simulator.native.codegen.library import library
 from simulator.native.codegen.text import FunctionText, Value
 from simulator.native.rows.copy import transposed
@@ -303,20 +303,10 @@ class _Emitter:
                     stream.append(f.load(place, "float", LANES))
                 else:
                     stream.append(f.load_where(mask, place, "float"))
-            result = []
-            for i, place in enumerate(places):
-                factor = f.splat(f.load(f.offset(place, along), "float"), LANES)
-                for v in range(vectors):
-                    result.append(self._multiply(factor, stream[v], now[i * vectors + v]))
-            return result
+            factors = (f.load(f.offset(place, along), "float") for place in places)
+            return block_step(f, factors, stream, now, self.gemm.pairs)
 
         return f.loop(self.zero, length, 1, unit, sums)
-
-    def _multiply(self, factor: Value, stream: Value, total: Value) -> Value:
-        f = self.f
-        if not self.gemm.pairs:
-            return f.intrinsic("fma", factor, stream, total)
-        return dot_of_pairs(f, factor, stream, total)
 
     def _finish(self, first: Value, mask: Value | None, row: Value, sums: Sequence[Value]) -> None:
         f, type = self.f, self.gemm.output

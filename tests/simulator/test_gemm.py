@@ -131,7 +131,7 @@ BLOCKS = (
     Blocking(8, 3, 16),
     Blocking(8, 2, 4),
     Blocking(4, 2, 8),
-    Blocking(2, 2, 4, fused=False),
+    Blocking(2, 2, 4),
 )
 
 

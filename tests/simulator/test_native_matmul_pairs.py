@@ -14,7 +14,7 @@ from tiles import tile
 
 from isa.dtypes import DTYPES
 from simulator.native.codegen.levels import Form
-from simulator.native.codegen.library import Library, library
+from simulator.native.codegen.library import Library, host_levels, library
 from simulator.native.matmul.gemm import WORDS, Blocking, Multiply
 from simulator.native.matmul.gemm_image import HEADER, Image, Load, image_bytes
 from simulator.native.matmul.plans import block_for, blocking
@@ -204,8 +204,8 @@ def test_every_result_is_the_fused_one_at_any_depth(depth: int) -> None:
 def test_fma_of_doubles_is_the_fused_one() -> None:
     """What a CPU without FMA does, on fp32 operands: denormals, halfway cases, overflow."""
     rng = np.random.default_rng(10)
-    functions, _ = ways()[0]
-    block = Blocking(2, 2, 4, fused=False)
+    plain = host_levels()[0]
+    functions, block = Library(level=plain), block_for(plain, Form.wide)
     a, b = patterns(rng, "float32", 5, 10), patterns(rng, "float32", 5, 36)
     found, wanted = product(functions, block, a, b), expected(a, b)
     nan = np.isnan(wanted)

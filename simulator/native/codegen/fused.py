@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from simulator.native.codegen.levels import GENERATING
 from simulator.native.codegen.text import FunctionText, Value
 
@@ -12,6 +14,25 @@ def multiply_add(f: FunctionText, left: Value, right: Value, addend: Value) -> V
     if level is not None and level.fused:
         return f.intrinsic("fma", left, right, addend)
     return emulated(f, left, right, addend)
+
+
+def block_step(
+    f: FunctionText,
+    factors: Iterable[Value],
+    stream: Sequence[Value],
+    sums: Sequence[Value],
+    pairs: bool,
+) -> list[Value]:
+    """The sums of a block of results, one step of its depth further: to those of row i, vector v,
+    row by row in `sums`, is added factor i times vector v of the stream. `pairs`: of bf16."""
+    found: list[Value] = []
+    for scalar in factors:
+        factor = f.splat(scalar, stream[0].width)
+        for vector in stream:
+            total = sums[len(found)]
+            add = dot_of_pairs if pairs else multiply_add
+            found.append(add(f, factor, vector, total))
+    return found
 
 
 def emulated(f: FunctionText, left: Value, right: Value, addend: Value) -> Value:

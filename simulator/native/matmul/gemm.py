@@ -34,7 +34,7 @@ from functools import partial
 from isa.dtypes import DTYPES
 from simulator.memory import LINE as CACHE_LINE
 from simulator.native.codegen import ports
-from simulator.native.codegen.fused import dot_of_pairs, emulated
+from simulator.native.codegen.fused import block_step
 from simulator.native.codegen.levels import Form
 from simulator.native.codegen.structure import StructureText
 from simulator.native.codegen.text import FunctionText, Value
@@ -94,15 +94,14 @@ class Blocking:
     where a strip has another form than fp32. Results that are summed in short chains need registers
     for two chains beside their totals: a block of those has `short_rows`.
 
-    `fused`: the CPU has FMA. `form`: what operands that are summed in short chains are multiplied
-    as: pairs by VDPBF16PS on vectors of this width, tiles by matrix registers.
+    `form`: what operands that are summed in short chains are multiplied as: pairs by VDPBF16PS on
+    vectors of this width, tiles by matrix registers.
     """
 
     rows: int
     vectors: int
     width: int
     short_rows: int = 2
-    fused: bool = True
     form: Form = Form.wide
     packed: int = 2
 
@@ -433,14 +432,10 @@ class _Multiplication:
                 f.load(f.element_at(line, f.integer(v * block.width), 4), element, block.width)
                 for v in range(vectors)
             ]
-            result = []
-            for row in range(together):
-                scalar = f.load(f.element_at(factors, f.integer(row), 4), element)
-                factor = f.splat(scalar, block.width)
-                for v in range(vectors):
-                    total = sums[row * vectors + v]
-                    result.append(self._sum(factor, stream[v], total))
-            return result
+            scalars = (
+                f.load(f.element_at(factors, f.integer(row), 4), element) for row in range(together)
+            )
+            return block_step(f, scalars, stream, sums, form is not Form.wide)
 
         nothing = [f.constant("float", 0.0, block.width)] * (together * vectors)
         later = self._later(first, vectors)
@@ -569,14 +564,6 @@ class _Multiplication:
         line = f.binary("and", k, f.integer(per_row - 1))
         place = f.offset(strip, f.binary("mul", number, along))
         f.prefetch(f.element_at(place, line, CACHE_LINE // _UNROLLED), near=False)
-
-    def _sum(self, factor: Value, moving: Value, total: Value) -> Value:
-        f = self.f
-        if factor.element == "i32":
-            return dot_of_pairs(f, factor, moving, total)
-        if self.block.fused:
-            return f.intrinsic("fma", factor, moving, total)
-        return emulated(f, factor, moving, total)
 
     def _finish(self, line: Value, sums: Sequence[Value], mask: Value | None) -> None:
         """Store the sums of a row, or those of columns for which the mask holds."""

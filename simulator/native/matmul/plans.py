@@ -100,7 +100,7 @@ def block_for(level: Level, form: Form) -> Blocking:
         return Blocking(8, 3, 16, form=form)
     if level.fused:
         return Blocking(8, 2, 4, short_rows=4) if level.many_registers else Blocking(4, 2, 8)
-    return Blocking(2, 2, 4, fused=False)
+    return Blocking(2, 2, 4)
 
 
 def _image_maker(dtype: str, block: Blocking) -> Function:
