@@ -37,6 +37,7 @@ ENTRY e {{
         ((255, 4100), 0),  # and many rows are left
         ((2560, 4200), 0),  # and their tiles are a loop
         ((37, 63, 241), 1),  # elements of a batch and parts of their columns
+        ((133, 9, 700), 1),  # what full partitions leave of a batch has shares of its own
         ((3, 5, 7, 11), 2),
     ],
 )
@@ -86,6 +87,11 @@ def test_a_prime_number_of_elements_takes_about_as_long_as_a_round_one() -> None
 def test_odd_columns_take_about_as_long_as_round_ones(axis: int) -> None:
     odd = _ns(fold_of("f32", (191, 59, 97), axis, "add", "0"))
     assert odd < 1.35 * _ns(fold_of("f32", (192, 64, 96), axis, "add", "0"))
+
+
+def test_a_batch_that_leaves_some_of_the_partitions_takes_as_long_as_its_share() -> None:
+    odd = _ns(fold_of("bf16", (137, 96, 640), 1, "add", "0"))
+    assert odd < 1.3 * _ns(fold_of("bf16", (128, 96, 640), 1, "add", "0"))
 
 
 # Convolutions

@@ -19,7 +19,7 @@ from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.movement.blocks import emit_dynamic_copy
 from graph_compiler.lower.movement.scatters import emit_scatter
 from graph_compiler.lower.movement.sorting import emit_sort
-from graph_compiler.lower.nests.columns import emit_nest
+from graph_compiler.lower.nests.column_folds import emit_nest
 from graph_compiler.lower.nests.folds import emit_fold
 from graph_compiler.lower.nests.nest import PARTITIONS
 from graph_compiler.lower.rewrites.trips import Count
