@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from isa.enums import Engine
-from isa.machine import elementwise, vector
+from isa.machine import vector
 from simulator.memory import LINE
 from simulator.native.codegen.nest import Nest
 from simulator.native.codegen.text import FunctionText, Value
@@ -275,11 +275,6 @@ def through_float32(dst: Array, source: Array) -> Plan | None:
     if not converting(dst, source):
         return None
     return map_plan("float32", dst, [tile(1, source)], ())
-
-
-@plans(elementwise.TensorCopy)
-def tensor_copy(engine: Engine, dst: Array, src: Array) -> Plan | None:
-    return (through_float32 if engine is Engine.scalar else convert_plan)(dst, src)
 
 
 @plans(vector.Transpose32)

@@ -28,6 +28,7 @@ from simulator.native.codegen.expressions import covers
 from simulator.native.plans.plan import Plan, float32_word
 from simulator.native.plans.table import PLANNERS, Planner
 from simulator.native.rows.accumulate import AccumulatingPlan, accumulating
+from simulator.native.rows.copied import copying, counting
 from simulator.native.rows.elementwise import (
     MapStep,
     Operand,
@@ -42,7 +43,6 @@ from simulator.native.rows.elementwise import (
     unsigned,
 )
 from simulator.native.rows.scan import CumulativePlan, cumulative, scan_plan
-from simulator.native.rows.selection import copying, counting
 from simulator.native.rows.through_rows import ThroughRows
 from simulator.oracle.meaning import Values, element_type
 
@@ -136,7 +136,7 @@ def _plan(
     assert meaning is not None
     values = Values(row, fields)
     if meaning.copies:
-        return copying(row, dst, meaning.result, values)
+        return copying(row, engine, dst, meaning.result, values)
     if isinstance(meaning.result, Affine):
         return counting(dst, meaning.result, values)
     element = element_type(row, values, engine)
