@@ -1,4 +1,5 @@
-"""Pages of the tables: dtypes, targets, ALU operators, activation functions, memories, costs."""
+"""Pages of the tables: dtypes, targets, ALU operators, activation functions, memories, costs,
+metrics of profiles."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from isa.memory import MEMORIES, PORT_CONFLICTS, start_partitions
 from isa.target import DOCUMENTS, TARGETS, Figure
 from isa.wording import document_name, engines, generations
 from nki.row_pages.markdown import code, page, source, table
+from simulator.profile.official import METRICS
 
 
 def table_pages() -> dict[str, str]:
@@ -23,6 +25,7 @@ def table_pages() -> dict[str, str]:
         "reference/activations.md": _activations(),
         "reference/memories.md": _memories(),
         "reference/costs.md": _costs(),
+        "reference/metrics.md": _metrics(),
     }
 
 
@@ -276,4 +279,19 @@ def _costs() -> str:
         table(("quantity", "what it is"), ((code(n), text) for n, text in QUANTITIES.items())),
         "A streamed operand is any operand except columns. Units are cycles of the engine, or ns.",
         "Abbreviations of sources are on the page of the [targets](targets.md).",
+    )
+
+
+def _metrics() -> str:
+    rows = [(code(one.name), one.unit, one.reason) for one in METRICS.values()]
+    computed = sum(not reason for _, _, reason in rows)
+    return page(
+        "# Metrics of the vendor's profiler",
+        f"Summaries of Neuron Explorer have {len(rows)} figures. A profile has "
+        f"{computed} of them, in its text, on its page and in `summary` of `to_dict()`, and "
+        "`is_simulation`, which is true. Percentages are from 0 to 100.",
+        "Figures of transfers count the rows that moved, those of bytes on chip all rows of a "
+        "gather. An engine that computes less than it issues is active while it issues.",
+        table(("name", "unit", "why a profile does not have it"), rows),
+        "Source: SDK tools/neuron-explorer/profile-schema-reference.rst (Summary).",
     )

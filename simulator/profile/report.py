@@ -19,7 +19,10 @@ from isa.program import Program
 from isa.sections import Section, html, plain_text
 from isa.target import Target, resolve
 from simulator.profile import official, table, verdict
-from simulator.profile.representatives import representatives, signals
+from simulator.profile.counts import Counts, counts_of
+from simulator.profile.dma import DmaProfile, dma_profile
+from simulator.profile.inserted import Inserted, inserted
+from simulator.profile.representatives import executed, representatives, signals
 from simulator.profile.traffic import Traffic, traffic_of
 from simulator.profile.verdict import (
     NAMES,
@@ -50,7 +53,8 @@ if TYPE_CHECKING:
 class EngineProfile:
     """One engine. Times are of the core where it is active longest; percentages are of `total_ns`.
 
-    `active`: executing, drain included, as profilers count it. `busy`: its data path is occupied,
+    `active`: executing, drain included, as profilers count it; `instructions_ns` is the sum over
+    all instructions of all cores, where they overlap too. `busy`: its data path is occupied,
     in ns and in cycles of its clock. `sequencer`: control instructions and DMA triggers.
     """
 
@@ -59,6 +63,7 @@ class EngineProfile:
     instructions: int
     active_ns: float
     active_percent: float
+    instructions_ns: float
     busy_ns: float
     busy_cycles: float
     busy_percent: float
@@ -67,22 +72,10 @@ class EngineProfile:
     waited_ns: float
     waits_for: str
 
-
-@dataclass(frozen=True, slots=True)
-class DmaProfile:
-    """The DMA engines of all cores. `active`: at least one of a core's engines moves bytes."""
-
-    active_ns: float
-    active_percent: float
-    bytes: dict[str, int]
-    hbm_read_bytes: int
-    hbm_write_bytes: int
-    transfers: int
-    descriptors: int
-    bytes_per_descriptor: float
-    bytes_per_ns: float
-    peak_bytes_per_ns: float
-    busy_percent: float
+    @property
+    def at_work_ns(self) -> float:
+        """Active, or of an engine that computes less than it issues, busy with that."""
+        return max(self.active_ns, self.sequencer_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +117,9 @@ class Profile:
     `balance` the intensity from which the target is compute-bound. `bound` names what most of the
     critical path goes to, and `reason` says where; `path` and `path_lines` are the whole of it, and
     `waits` what ended its stalls. `lower_bounds_ns` are times that no schedule undercuts;
-    `traffic` is what HBM traffic cannot be less than, and what spills move.
+    `traffic` is what HBM traffic cannot be less than, and what spills move; `counts` what moves on
+    chip, `inserted` the transposes and copies that no call asks for, with the call that each is
+    for. `worked_ns`: something is active on some core, in `worked_span_ns` from first to last.
     `floor` is the highest of them where the run takes little more, else None. It is then `bound`.
     `uncertainty_percent` is the error that most of `uncertainty_rows` published times of kernels
     stay within (`simulator.timing.uncertainty`), None where there are none; whether these kernels
@@ -158,6 +153,10 @@ class Profile:
     table_load_ns: float
     memories: list[MemoryProfile]
     traffic: Traffic
+    counts: Counts
+    inserted: list[Inserted]
+    worked_ns: float
+    worked_span_ns: float
     lines: list[LineProfile] = field(default_factory=list)
     provenance: list[str] = field(default_factory=list)
     uncertainty_percent: float | None = None
@@ -326,7 +325,7 @@ def profile(program: Program, timeline: Timeline, advisor: Advisor | None = None
         for engine in SEQUENCERS
         if (engine_profile := _engine(engine, program, timeline, target)) is not None
     ]
-    dma = _dma(timeline, target)
+    dma = dma_profile(program, timeline, target)
     dtype = _matmul_dtype(program, timeline)
     peak = _peak_tflops(target, dtype) * cores
     flops = sum(c.flops for c in timeline.cores)
@@ -371,6 +370,10 @@ def profile(program: Program, timeline: Timeline, advisor: Advisor | None = None
         table_load_ns=max((c.table_load_ns for c in timeline.cores), default=0.0),
         memories=_memories(program, target),
         traffic=traffic_of(program, timeline),
+        counts=counts_of(program, timeline, target),
+        inserted=inserted(program, timeline, target),
+        worked_ns=timeline.worked.active_ns if timeline.worked else 0.0,
+        worked_span_ns=timeline.worked.span_ns if timeline.worked else 0.0,
         lines=_lines(program, timeline, target),
         provenance=_provenance(program, timeline, target),
         path=causes,
@@ -404,6 +407,9 @@ def _engine(
         instructions=sum(sum(c.engines[engine].executed) for c in timeline.cores),
         active_ns=time.active,
         active_percent=_percent(time.active, timeline.total_ns),
+        instructions_ns=sum(
+            c.engines[engine].instruction_ns for c in timeline.cores if engine in c.engines
+        ),
         busy_ns=time.busy,
         busy_cycles=time.busy * clock,
         busy_percent=_percent(time.busy, timeline.total_ns),
@@ -428,44 +434,14 @@ def _producer(program: Program, core: int, semaphore: int) -> str:
     return ""
 
 
-def _dma(timeline: Timeline, target: Target) -> DmaProfile:
-    cores = timeline.cores
-    moved: dict[str, int] = {}
-    for core in cores:
-        for direction, size in core.bytes.items():
-            moved[direction] = moved.get(direction, 0) + size
-    total, size = timeline.total_ns, sum(moved.values())
-    descriptors = sum(c.descriptors for c in cores)
-    capacity = total * target.dma_engines.value * len(cores)
-    return DmaProfile(
-        active_ns=timeline.dma_active_ns,
-        active_percent=_percent(timeline.dma_active_ns, total),
-        bytes=moved,
-        hbm_read_bytes=sum(c.hbm_read_bytes for c in cores),
-        hbm_write_bytes=sum(c.hbm_write_bytes for c in cores),
-        transfers=sum(c.transfers for c in cores),
-        descriptors=descriptors,
-        bytes_per_descriptor=size / descriptors if descriptors else 0.0,
-        bytes_per_ns=size / total if total else 0.0,
-        peak_bytes_per_ns=target.dma_bytes_per_ns * len(cores),
-        busy_percent=_percent(sum(c.dma_work for c in cores), capacity),
-    )
-
-
 def _matmul_dtype(program: Program, timeline: Timeline) -> str:
     """The dtype in which most matrix multiplication is done; "" when there is none."""
     work: dict[str, float] = {}
-    for core, times in zip(program.cores, timeline.cores):
-        time = times.engines.get(Engine.tensor)
-        if time is None:
-            continue
-        instructions, order = representatives(core.streams[Engine.tensor])
-        executed = np.bincount(order, time.executed, minlength=len(instructions)).tolist()
-        for instruction, times in zip(instructions, executed):
-            if instruction.row in PRODUCTS:
-                moving = instruction.values[instruction.row.field_names.index("moving")]
-                flops = instruction_flops(instruction) * times
-                work[moving.dtype] = work.get(moving.dtype, 0.0) + flops
+    for _, _, instruction, times, _, _ in executed(program, timeline):
+        if instruction.row in PRODUCTS:
+            moving = instruction.values[instruction.row.field_names.index("moving")]
+            flops = instruction_flops(instruction) * times
+            work[moving.dtype] = work.get(moving.dtype, 0.0) + flops
     return max(work, key=work.__getitem__, default="")
 
 
@@ -549,17 +525,11 @@ def _provenance(program: Program, timeline: Timeline, target: Target) -> list[st
 def _assumed(program: Program, timeline: Timeline, target: Target) -> Iterable[tuple[str, Case]]:
     """Compute instructions that ran with a cost that no source states."""
     found: dict[str, Case] = {}
-    for core, measured in zip(program.cores, timeline.cores):
-        for engine, time in measured.engines.items():
-            instructions, order = representatives(core.streams[engine])
-            executed = np.bincount(order, time.executed, minlength=len(instructions)).tolist()
-            for instruction, times in zip(instructions, executed):
-                row = instruction.row
-                if row.control or not times or row.cost is None:
-                    continue
-                if not row.cost.assumes:
-                    continue
-                case = row.cost.case(instruction, target)
-                if case.assumed and not row.asynchronous:
-                    found[f"{row.name} on {NAMES[engine]}"] = case
+    for _, engine, instruction, _, _, _ in executed(program, timeline):
+        row = instruction.row
+        if row.control or row.cost is None or not row.cost.assumes:
+            continue
+        case = row.cost.case(instruction, target)
+        if case.assumed and not row.asynchronous:
+            found[f"{row.name} on {NAMES[engine]}"] = case
     return found.items()

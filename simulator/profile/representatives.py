@@ -8,9 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from isa.columns import Integers
+from isa.enums import Engine
 from isa.files.stream import Pairs, Stream
 from isa.machine.control import StorageBegin
+from isa.program import Program
 from isa.spec import Instruction
+from simulator.timing.timeline import Timeline
 
 
 class Representatives(NamedTuple):
@@ -27,6 +30,32 @@ def representatives(stream: Sequence[Instruction]) -> Representatives:
     if columns is None:
         return Representatives(list(stream), np.arange(len(stream)))
     return Representatives(columns.templates, columns.order)
+
+
+class Executed(NamedTuple):
+    """An instruction that stands for those that ran on one engine: how often these did, what they
+    occupied of it in ns, and what the DMA engines together spent on their transfers."""
+
+    core: int
+    engine: Engine
+    instruction: Instruction
+    times: int
+    ns: float
+    dma_ns: float
+
+
+def executed(program: Program, timeline: Timeline) -> Iterator[Executed]:
+    """All that ran in a bound program, by its timing."""
+    for number, (core, measured) in enumerate(zip(program.cores, timeline.cores)):
+        for engine, time in measured.engines.items():
+            instructions, order = representatives(core.streams[engine])
+            columns = (
+                np.bincount(order, column, minlength=len(instructions)).tolist()
+                for column in (time.executed, time.by_instruction, time.dma_work)
+            )
+            for instruction, times, ns, dma_ns in zip(instructions, *columns):
+                if times:
+                    yield Executed(number, engine, instruction, int(times), ns, dma_ns)
 
 
 def signals(stream: Sequence[Instruction]) -> Iterator[tuple[Instruction, Pairs]]:
@@ -52,4 +81,4 @@ def needing(found: Representatives) -> Integers:
     return np.minimum.accumulate(places[::-1])[::-1]
 
 
-__all__ = ["Representatives", "needing", "representatives", "signals"]
+__all__ = ["Executed", "Representatives", "executed", "needing", "representatives", "signals"]

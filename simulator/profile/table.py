@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from isa.sections import Facts, Notes, Prose, Section, Table
-from simulator.profile import official, traffic
+from simulator.profile import inserted, official, traffic
 from simulator.profile.verdict import Advice, PathLine, Together, Wait, short
 from simulator.profile.work import bound_name
 from simulator.timing.assumptions import LONG_RUNS
@@ -38,6 +38,8 @@ def sections(profile: Profile, lines: int) -> list[Section]:
     if profile.limits:
         found.append(_limits(profile))
     found += [_engines(profile), _dma(profile), _memory(profile)]
+    if profile.inserted:
+        found.append(inserted.table(profile.inserted, profile.cores > 1))
     if profile.traffic.spills:
         found.append(traffic.table(profile.traffic))
     found.append(official.section(profile))

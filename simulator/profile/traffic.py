@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from isa.access import AccessPattern
 from isa.cost import elements
 from isa.dtypes import DTYPES
 from isa.program import SPILLED, Program, TensorDeclaration
 from isa.sections import Table
-from simulator.profile.representatives import representatives
+from simulator.profile.representatives import executed
 from simulator.timing.timeline import Timeline
 
 
@@ -33,11 +29,17 @@ class Spill:
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """`argument_bytes` and `result_bytes`: those of the tensors that a kernel takes and gives, each
-    once. `spills`: largest first."""
+    once; `constant_bytes` those of tensors that the program comes with. `spills`: largest first."""
 
     argument_bytes: int
     result_bytes: int
+    constant_bytes: int
     spills: list[Spill]
+
+    @property
+    def read_once_bytes(self) -> int:
+        """Bytes of all tensors that come from outside, each once."""
+        return self.argument_bytes + self.constant_bytes
 
     @property
     def saved_bytes(self) -> int:
@@ -52,11 +54,11 @@ class Traffic:
 
 def traffic_of(program: Program, timeline: Timeline) -> Traffic:
     """Of a bound program and its timing."""
-    taken, given = (
+    taken, given, kept = (
         sum(_bytes(tensor) for tensor in program.tensors if tensor.role in roles)
-        for roles in (("input", "inout"), ("output", "inout"))
+        for roles in (("input", "inout"), ("output", "inout"), ("constant",))
     )
-    return Traffic(taken, given, _spills(program, timeline))
+    return Traffic(taken, given, kept, _spills(program, timeline))
 
 
 def _bytes(tensor: TensorDeclaration) -> int:
@@ -68,7 +70,9 @@ def _spills(program: Program, timeline: Timeline) -> list[Spill]:
     if not any(homes):
         return []
     moved: dict[int, list[int]] = {}
-    for instruction, times in _transfers(program, timeline):
+    for _, _, instruction, times, _, _ in executed(program, timeline):
+        if not instruction.row.asynchronous:
+            continue
         for position, value in enumerate(instruction.values):
             if (
                 isinstance(value, AccessPattern)
@@ -85,17 +89,6 @@ def _spills(program: Program, timeline: Timeline) -> list[Spill]:
         where = ("", 0) if place is None else (place.file, place.line)
         found.append(Spill(tensor.name.removesuffix(SPILLED), *where, saved, reloaded))
     return sorted(found, key=lambda one: -one.saved_bytes - one.reloaded_bytes)
-
-
-def _transfers(program: Program, timeline: Timeline) -> Iterator[tuple[Any, int]]:
-    """Instructions that start transfers, and how often those ran that they stand for."""
-    for core, measured in zip(program.cores, timeline.cores):
-        for engine, time in measured.engines.items():
-            instructions, order = representatives(core.streams[engine])
-            executed = np.bincount(order, time.executed, minlength=len(instructions)).tolist()
-            for instruction, times in zip(instructions, executed):
-                if instruction.row.asynchronous and times:
-                    yield instruction, int(times)
 
 
 def table(found: Traffic) -> Table:

@@ -33,13 +33,14 @@ class Transfer:
     `work`: (engine, ns) of every DMA engine that moves something. `even`: that time when it is
     the same on all engines, else 0. `dispatch_ns`: from the trigger to the first byte. `settle_ns`:
     from the last byte until all are written, `tail_ns` until the semaphores are updated.
-    `direction`: as "hbm->sbuf". `rows`: how many it moves. `bytes` are those written to the
-    destination, `hbm_bytes` those read from and written to HBM, `engine_ns` the time of all engines
-    together, `computed_ns` what of that goes to conversions and sums, `overhead_ns` what else of it
-    their bytes would not take at the full rate.
+    `mode`: who generates the descriptors. `direction`: as "hbm->sbuf". `rows`: how many it moves.
+    `bytes` are those written to the destination, `hbm_bytes` those read from and written to HBM,
+    `engine_ns` the time of all engines together, `computed_ns` what of that goes to conversions and
+    sums, `overhead_ns` what else of it their bytes would not take at the full rate.
     """
 
     queue: int
+    mode: DgeMode
     work: tuple[tuple[int, float], ...]
     even: float
     dispatch_ns: float
@@ -80,7 +81,8 @@ def transfer_key(instruction: Instruction) -> tuple[Any, ...]:
     """What the plan of a transfer depends on: everything but addresses."""
     row, values = instruction.row, instruction.values
     shapes = (_shape(p) for p in (values[row.writes[0]], *_sources(instruction)))
-    return (row, values[row.field_names.index("queue")], DgeMode.swdge in values, *shapes)
+    queue, mode = (values[row.field_names.index(name)] for name in ("queue", "dge_mode"))
+    return (row, queue, mode, *shapes)
 
 
 def _sources(instruction: Instruction) -> list[AccessPattern]:
@@ -147,6 +149,7 @@ def plan_transfer(instruction: Instruction, target: Target) -> Transfer:
     moved_ns = sum(b for _, b in counts.values()) / (share * most)
     return Transfer(
         queue=values[row.field_names.index("queue")],
+        mode=values[row.field_names.index("dge_mode")],
         work=work,
         even=times.pop() if len(work) == engines and len(times) == 1 else 0.0,
         dispatch_ns=dispatch,

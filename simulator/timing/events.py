@@ -32,6 +32,10 @@ FRESH, WAITING, DRAINING, MEETING = range(4)
 """How far a stream is with its next instruction."""
 
 
+N_MODES, DYNAMIC, STATIC = 4, 0, 3
+"""Who may generate the descriptors of transfers: values of `isa.enums.DgeMode`. None are of unknown
+origin, so that the first one stands for all that are generated during the run."""
+
 LONG = 200_000
 """Executed instructions from which on the loop is compiled. Python takes 2 to 4 us each, compiled
 code 0.2; loading what is compiled takes 1 s, compiling it, once a machine, some 10."""
@@ -43,30 +47,33 @@ def advance(
     state: Any, transfers: Any, record: Any,
 ) -> Any:  # fmt: skip
     """Run all streams to their ends, or until each of them waits; returns the number of nodes, of
-    spans, when the last transfer was complete, the end of the path (time, node) and the stream that
-    came further than `limit` (-1: none)."""
+    spans, of periods in which something was active, when the last transfer was complete, the end of
+    the path (time, node) and the stream that came further than `limit` (-1: none)."""
     of, kinds, lists_of, masks, noted, result_at, results, first_at, firsts = instructions
     wait_at, wait_semaphore, wait_amount, update_at, update_semaphore, update_amount = semaphores
-    (tables, on_engine, queues, rows, dynamic, meetings, intervals, completions, drains, dispatches,
-     evens, settles, tails, engine_ns, work_at, work_engine, work_ns) = templates  # fmt: skip
+    (tables, on_engine, queues, rows, dynamic, meetings, intervals, completions, drains,
+     dispatches, evens, settles, tails, engine_ns, modes, work_at, work_engine,
+     work_ns) = templates  # fmt: skip
     code, ends, shares = sequence
     (core_of, place_of, data_lane, sequencer_lane, load_lane, mine_at, mine, other_at, other,
      meeting_size, queue_lane, first_semaphore) = cores  # fmt: skip
     (signal, table_ns, tables_kept, window, fraction, threshold, engines, limit, with_path,
      with_spans, n_tables, n_semaphores, apart, loads_hidden) = numbers  # fmt: skip
-    (at, now, free, last, active, stage, wait_next, wait_left, ready_of, origin_of, cause_of,
-     met_of, met_node_of, arrived_of, held_of, held_node_of, tile_ready, swapped, exposed,
+    (at, now, free, last, active, opened, stage, wait_next, wait_left, ready_of, origin_of,
+     cause_of, met_of, met_node_of, arrived_of, held_of, held_node_of, tile_ready, swapped, exposed,
      share_at, waited, slowed, loaded_tables, table_now, limited, limit_until, limit_busy,
      limit_spill, lost, dones, first_dones, token_head, token_tail, token_when, token_amount,
      token_node, semaphore_stream, queue_done, queue_shown, queue_open, queue_stream,
-     dma_free, dma_level, covered, dma_active, dma_work, work_by_instruction, table_loads,
+     dma_free, dma_level, covered, dma_active, dma_opened, dma_work, mode_covered, mode_active,
+     transfer_ns, work_by_instruction, table_loads,
      barrier_ns, port_head, port_tail, port_from, port_until, port_mask, meeting_count,
      meeting_when, meeting_node, meeting_stream, runnable, now_node, free_node, last_at,
      last_node, tile_at, tile_node, swapped_at, swapped_node, executed_node, dma_node,
      queue_at, queue_node, path_now) = state  # fmt: skip
     item_stream, item_at, item_node, item_share, heap_ready, heap_item = transfers
     (node_place, node_number, node_transfer, node_before, node_begin, node_settled, node_start,
-     node_free, node_idle, span_lane, span_start, span_end, span_at) = record  # fmt: skip
+     node_free, node_idle, span_lane, span_start, span_end, span_at, period_from,
+     period_until) = record  # fmt: skip
 
     n_streams = len(at)
     slots = n_streams + 1
@@ -74,7 +81,7 @@ def advance(
     for stream in range(n_streams):
         runnable[run_tail] = stream
         run_tail += 1
-    n_nodes = n_spans = n_items = n_heap = 0
+    n_nodes = n_spans = n_periods = n_items = n_heap = 0
     served = end_at = 0.0
     end_node = over = -1
     stream = -1
@@ -228,6 +235,11 @@ def advance(
                             n_spans += 1
                         if loaded > last[stream]:
                             active[stream] += min(loaded - last[stream], table_ns)
+                            if with_path and since > last[stream]:
+                                period_from[n_periods] = opened[stream]
+                                period_until[n_periods] = last[stream]
+                                opened[stream] = since
+                                n_periods += 1
                             last[stream] = loaded
                         if loaded > start:
                             start = loaded
@@ -324,6 +336,11 @@ def advance(
                     first_dones[pc] = start + drains[template]
                 if done > last[stream]:
                     active[stream] += done - (start if start > last[stream] else last[stream])
+                    if with_path and start > last[stream]:
+                        period_from[n_periods] = opened[stream]
+                        period_until[n_periods] = last[stream]
+                        opened[stream] = start
+                        n_periods += 1
                     last[stream] = done
                 if updates:
                     post_when, post_node = last[stream] + signal, last_node[stream]
@@ -532,7 +549,21 @@ def advance(
             written = finish + settles[template]
             if written > covered[core]:
                 dma_active[core] += written - (first if first > covered[core] else covered[core])
+                if with_path and first > covered[core]:
+                    period_from[n_periods], period_until[n_periods] = (
+                        dma_opened[core],
+                        covered[core],
+                    )
+                    dma_opened[core] = first
+                    n_periods += 1
                 covered[core] = written
+            for mode in (modes[template], DYNAMIC):
+                at_mode = N_MODES * core + mode
+                if written > mode_covered[at_mode] and (mode or modes[template] != STATIC):
+                    since = first if first > mode_covered[at_mode] else mode_covered[at_mode]
+                    mode_active[at_mode] += written - since
+                    mode_covered[at_mode] = written
+            transfer_ns[core] += written - first
             dma_work[core] += engine_ns[template] * share
             work_by_instruction[pc] += engine_ns[template] * share
             complete = finish + tails[template]
@@ -594,4 +625,4 @@ def advance(
                 queue_stream[queue] = -1
                 runnable[run_tail] = waiter
                 run_tail = (run_tail + 1) % slots
-    return n_nodes, n_spans, served, end_at, end_node, over
+    return n_nodes, n_spans, n_periods, served, end_at, end_node, over

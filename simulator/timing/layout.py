@@ -15,6 +15,9 @@ from simulator.timing.assumptions import Assumptions
 from simulator.timing.plan import Plan, running
 
 INTEGER, NUMBER = np.int64, np.float64
+_MODE = 14
+"""The place of a template's descriptor mode in its row: the last."""
+
 PAIRS = ((Engine.vector, Engine.scalar), (Engine.vector, Engine.gpsimd))
 """Engines that share memory ports."""
 
@@ -53,6 +56,7 @@ def template_columns(
     places = [place for stream, place in enumerate(plan.streams) for _ in plan.templates_of(stream)]
     for template, (core, engine) in zip(plan.templates, places):
         dispatch = even = settle = tail = total = 0.0
+        mode = 0
         table, queue, meeting = -1, -1, -1
         row = dynamic = 0
         values = template.instruction.values
@@ -64,7 +68,7 @@ def template_columns(
             dispatch, settle = transfer.dispatch_ns, transfer.settle_ns
             tail, total = transfer.tail_ns, transfer.engine_ns
             row = engines * (queue if assume.dma_apart else core)
-            dynamic = int(transfer.dynamic)
+            dynamic, mode = int(transfer.dynamic), transfer.mode.value
         elif template.kind == e.DRAIN:
             queue = plan.queues[core] + values[0]
         elif template.kind == e.BARRIER:
@@ -75,11 +79,11 @@ def template_columns(
             meeting, _ = meetings.setdefault(key, (len(meetings), len(where[1])))
         rows.append(
             (table, int(template.on_engine), queue, row, dynamic, meeting, template.interval,
-             template.completion, template.drain, dispatch, even, settle, tail, total)
+             template.completion, template.drain, dispatch, even, settle, tail, total, mode)
         )  # fmt: skip
     columns = [
-        np.array(values, INTEGER if index < 6 else NUMBER)
-        for index, values in enumerate(zip(*rows, strict=True) if rows else [()] * 14)
+        np.array(values, INTEGER if index < 6 or index == _MODE else NUMBER)
+        for index, values in enumerate(zip(*rows, strict=True) if rows else [()] * (_MODE + 1))
     ]
     work = [() if t.transfer is None else t.transfer.work for t in plan.templates]
     columns.append(np.array(running(map(len, work)), INTEGER))

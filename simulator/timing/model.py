@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isa.enums import Engine
+from isa.enums import DgeMode, Engine
 from isa.errors import NeuronError
 from isa.program import Program
 from isa.target import Target, resolve
@@ -34,7 +34,15 @@ from simulator.timing.layout import (
 )
 from simulator.timing.plan import plan_program
 from simulator.timing.sequence import Sequence, follow
-from simulator.timing.timeline import CoreTimeline, EngineTime, Lane, Spans, Timeline
+from simulator.timing.timeline import (
+    CoreTimeline,
+    EngineTime,
+    Lane,
+    ModeTraffic,
+    Spans,
+    Timeline,
+    Worked,
+)
 from simulator.watchdog import Watchdog
 
 
@@ -81,6 +89,7 @@ class _Outcome(NamedTuple):
 
     nodes: int
     spans: int
+    periods: int
     served: float
     end_at: float
     end_node: int
@@ -134,7 +143,8 @@ class _Model:
             path = Path(nodes, outcome.end_node, outcome.end_at)
             critical = walk(path, self.plan, self.target.dma_engines.value)
         overhead = self.target.kernel_overhead_ns.value
-        return Timeline(self.target.name, float(total), overhead, timelines, critical)
+        worked = _worked(*run.periods()) if self.keep_path else None
+        return Timeline(self.target.name, float(total), overhead, timelines, critical, worked)
 
     def _timelines(self, run: _Run) -> list[CoreTimeline]:
         found = []
@@ -147,7 +157,10 @@ class _Model:
                 table_loads=int(state["table_loads"][number]),
                 table_load_ns=float(state["table_loads"][number] * table_ns),
                 barrier_ns=float(state["barrier_ns"][number]),
+                transfer_ns=float(state["transfer_ns"][number]),
             )
+            modes = state["mode_active"][e.N_MODES * number : e.N_MODES * (number + 1)]
+            timeline.modes = {mode: ModeTraffic(float(modes[mode.value])) for mode in DgeMode}
             timeline.lanes = [Lane(q.name, q.engine, i) for i, q in enumerate(core.queues)]
             found.append(timeline)
         for stream, (number, engine) in enumerate(self.plan.streams):
@@ -176,6 +189,7 @@ class _Model:
             float(by_template @ np.array([t.work(1)[which] > 0 for t in templates], NUMBER))
             for which in range(2)
         )
+        whole = np.array([template.duration for template in templates], NUMBER)[of] * executed
         busy = float(state["exposed"][stream]) + data
         if engine is Engine.scalar:
             busy += timeline.table_load_ns
@@ -187,6 +201,7 @@ class _Model:
             busy=busy,
             sequencer=control,
             finished=max(times),
+            instruction_ns=float(whole.sum() + np.asarray(state["slowed"][here], NUMBER).sum()),
             waited={int(s): float(waited[s]) for s in np.flatnonzero(waited)},
             executed=array("q", executed.astype("q").tobytes()),
             by_instruction=array("d", spent.tobytes()),
@@ -291,6 +306,7 @@ class _Run:
         spans = len(self.code) + transfers + loads if model.keep_spans else 0
         self.nodes = [np.zeros(nodes, t) for t in (INTEGER,) * 4 + (NUMBER,) * 5]
         self.spans = [np.zeros(spans, t) for t in (INTEGER, NUMBER, NUMBER, INTEGER)]
+        self.closed = [np.zeros(nodes and nodes + loads, NUMBER) for _ in range(2)]
         moved = [np.zeros(transfers, t) for t in (INTEGER, INTEGER, INTEGER, NUMBER)]
         moved += [np.zeros(transfers + 1, NUMBER), np.zeros(transfers + 1, INTEGER)]
         fixed = [instructions, semaphores, templates, [self.code, self.ends, shares]]
@@ -318,6 +334,7 @@ class _Run:
         rows = engines * (queues if self.model.assume.dma_apart else cores)
         sizes = {
             "at": streams, "now": streams, "free": streams, "last": streams, "active": streams,
+            "opened": streams,
             "stage": streams, "wait_next": streams, "wait_left": streams, "ready_of": streams,
             "origin_of": streams, "cause_of": streams, "met_of": streams, "met_node_of": streams,
             "arrived_of": streams, "held_of": streams, "held_node_of": streams,
@@ -329,8 +346,10 @@ class _Run:
             "token_when": 0, "token_amount": 0, "token_node": 0,
             "semaphore_stream": self.plan.semaphores[-1], "queue_done": queues,
             "queue_shown": queues, "queue_open": queues, "queue_stream": queues, "dma_free": rows,
-            "dma_level": cores, "covered": cores, "dma_active": cores, "dma_work": cores,
-            "work_by_instruction": code, "table_loads": cores, "barrier_ns": cores,
+            "dma_level": cores, "covered": cores, "dma_active": cores, "dma_opened": cores,
+            "dma_work": cores, "mode_covered": e.N_MODES * cores, "mode_active": e.N_MODES * cores,
+            "transfer_ns": cores, "work_by_instruction": code, "table_loads": cores,
+            "barrier_ns": cores,
             "port_head": 0, "port_tail": 0, "port_from": 0, "port_until": 0, "port_mask": 0,
             "meeting_count": meetings, "meeting_when": meetings, "meeting_node": meetings,
             "meeting_stream": meetings * streams, "runnable": streams + 1, "now_node": streams,
@@ -396,7 +415,7 @@ class _Run:
             tables, int(self.semaphores), model.assume.dma_apart,
             bool(target.tile_loads_hidden.value),
         )  # fmt: skip
-        record = [*self.nodes, *self.spans]
+        record = [*self.nodes, *self.spans, *self.closed]
         groups = [*fixed, None, list(self.state.values()), moved, record]
         compiled = e.advance.worthwhile(len(self.code))
         columns: list[Any] = []
@@ -410,8 +429,16 @@ class _Run:
         found = (e.advance.compiled if compiled else e.advance.function)(*columns)
         if not compiled:
             self.state = dict(zip(self.state, columns[-3]))
-            self.nodes, self.spans = list(columns[-1][:9]), list(columns[-1][9:])
+            self.nodes, self.spans = list(columns[-1][:9]), list(columns[-1][9:13])
+            self.closed = list(columns[-1][13:])
         return _Outcome(*found)
+
+    def periods(self) -> tuple[np.ndarray, np.ndarray]:
+        """When engines and transfers began to be active, and until when they were."""
+        state, closed = self.state, [column[: self.outcome.periods] for column in self.closed]
+        begins = np.concatenate([closed[0], state["opened"], state["dma_opened"]])
+        ends = np.concatenate([closed[1], state["last"], state["covered"]])
+        return begins[ends > begins], ends[ends > begins]
 
     def enter_spans(self, lanes: list[Lane]) -> None:
         """Hand the spans to their lanes, each in the order in which they were entered."""
@@ -468,3 +495,17 @@ def _count_bytes(timeline: CoreTimeline, transfer: Transfer, times: int) -> None
     timeline.hbm_write_bytes += times * written
     timeline.transfers += times
     timeline.descriptors += times * transfer.descriptors
+    mode = timeline.modes[transfer.mode]
+    mode.bytes += times * transfer.bytes
+    mode.descriptors += times * transfer.descriptors
+
+
+def _worked(begins: np.ndarray, ends: np.ndarray) -> Worked:
+    """How long something was active in all, and from its first moment to its last."""
+    if not begins.size:
+        return Worked(0.0, 0.0)
+    order = np.argsort(begins)
+    begins, reached = begins[order], np.maximum.accumulate(ends[order])
+    idle = np.maximum(0.0, begins[1:] - reached[:-1]).sum()
+    span = float(reached[-1] - begins[0])
+    return Worked(span - float(idle), span)

@@ -91,6 +91,11 @@ class Template:
         usually hide behind the multiplication before."""
         return self.kind in (e.COMPUTE, e.MULTIPLY) or self.on_engine
 
+    @property
+    def duration(self) -> float:
+        """ns from the start of one until it has ended: of those that compute with their results."""
+        return self.completion if self.kind <= e.LOAD_TILE else self.interval
+
     def work(self, times: float) -> tuple[float, float]:
         """What of `times` intervals the data path, and what the sequencer, has to do."""
         spent = self.interval * times

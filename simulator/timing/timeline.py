@@ -5,9 +5,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from isa.enums import Engine
+from isa.enums import DgeMode, Engine
 from simulator.timing.critical import CriticalPath
 
 Span = tuple[float, float, int, int]
@@ -65,13 +65,15 @@ class EngineTime:
     which run beside the data path. `waited`: held up by a semaphore, by number. `executed`: how
     often each instruction of its stream ran, `by_instruction`: what they occupied in all,
     `dma_work`: what the DMA engines together spent on the transfers that they triggered.
-    `finished`: when its last instruction completed.
+    `finished`: when its last instruction completed. `instruction_ns`: from the start to the end of
+    each of them, added up, overlaps too.
     """
 
     active: float = 0.0
     busy: float = 0.0
     sequencer: float = 0.0
     finished: float = 0.0
+    instruction_ns: float = 0.0
     waited: dict[int, float] = field(default_factory=dict)
     executed: array[int] = field(default_factory=lambda: array("q"))
     by_instruction: array[float] = field(default_factory=lambda: array("d"))
@@ -79,11 +81,22 @@ class EngineTime:
 
 
 @dataclass(slots=True)
+class ModeTraffic:
+    """The transfers whose descriptors come from one source: the time in which some of them is under
+    way, their descriptors and bytes."""
+
+    active: float = 0.0
+    descriptors: int = 0
+    bytes: int = 0
+
+
+@dataclass(slots=True)
 class CoreTimeline:
     """One core. `dma_active` is the time in which some transfer is under way, from its first byte
-    until its last is written, `dma_work` what all engines spend together; `bytes` are by direction
-    ("hbm->sbuf"). `throttled` is the time that the TensorE limit cost, `table_load_ns` that of
-    activation-table loads."""
+    until its last is written, `transfer_ns` the sum of these times, `dma_work` what all engines
+    spend together; `bytes` are by direction ("hbm->sbuf"), `modes` by who makes descriptors (that
+    of `unknown` is active where any are made during the run). `throttled` is the time that the
+    TensorE limit cost, `table_load_ns` that of activation-table loads."""
 
     engines: dict[Engine, EngineTime] = field(default_factory=dict)
     lanes: list[Lane] = field(default_factory=list)
@@ -100,6 +113,16 @@ class CoreTimeline:
     table_loads: int = 0
     table_load_ns: float = 0.0
     barrier_ns: float = 0.0
+    transfer_ns: float = 0.0
+    modes: dict[DgeMode, ModeTraffic] = field(default_factory=dict)
+
+
+class Worked(NamedTuple):
+    """How long any engine or transfer of any core was active, and how long it is from the first
+    moment of that to the last."""
+
+    active_ns: float
+    span_ns: float
 
 
 @dataclass(slots=True)
@@ -108,7 +131,7 @@ class Timeline:
 
     `total_ns`: until the last instruction and transfer have completed. `overhead_ns`: fixed cost of
     starting and stopping a kernel on the device, not part of `total_ns`. `critical`: where the time
-    goes along the critical path, if that was kept.
+    goes along the critical path, `worked` how long anything was active, if the path was kept.
     """
 
     target: str
@@ -116,6 +139,7 @@ class Timeline:
     overhead_ns: float
     cores: list[CoreTimeline]
     critical: CriticalPath | None = None
+    worked: Worked | None = None
 
     @property
     def instructions(self) -> int:
