@@ -129,7 +129,7 @@ def _runs(profile: Profile) -> str:
 
 
 def _title(advice: Advice) -> str:
-    return f"{advice.bottleneck} at {short(advice.file)}:{advice.line}; {advice.text}"
+    return f"{advice.bottleneck} at {_place(advice.file, advice.line)}; {advice.text}"
 
 
 def _gain(advice: Advice | Together, total: float) -> str:
