@@ -56,6 +56,7 @@ from graph_compiler.lower.places import graph_location
 from graph_compiler.lower.products.convolution import convolution
 from graph_compiler.lower.products.product import DEVICE_PRODUCTS
 from graph_compiler.lower.rewrites.composites import recognise
+from graph_compiler.lower.rewrites.factors import into_weights
 from graph_compiler.lower.rewrites.float8 import emulate
 from graph_compiler.lower.rewrites.kept import kept_for_products, orders_of_products
 from graph_compiler.lower.rewrites.pairs import OPCODES, as_pairs, has_random_bits, is_wide
@@ -323,6 +324,7 @@ def _emitted(
     if options.emulate_fp8_e4m3fn and not has_e4m3fn(target):
         emulate(block)
     downcast(block, options)
+    into_weights(block)
     demote(block, options)
     round_in_products(block)
     taken = donated(module)

@@ -29,7 +29,9 @@ from graph_compiler.lower.groups.members import (
 )
 from graph_compiler.lower.groups.rows import Rows
 from graph_compiler.lower.nests.nest import PARTITIONS, UNROLLED, axes_of
+from graph_compiler.lower.products.convolution import Convolution
 from graph_compiler.lower.products.product import Contraction
+from graph_compiler.lower.products.results import with_nests
 
 LEAST_ROWS = 32
 """Rows below which partitions would be left idle."""
@@ -156,6 +158,11 @@ def grouped(device: Device, steps: Sequence[Any], uses: Counter[Buffer]) -> Iter
     buffer is read in all."""
     position = 0
     while position < len(steps):
+        if isinstance(steps[position], Convolution):
+            step = with_nests(device, steps[position], steps[position + 1 :], uses)
+            yield step
+            position += 1 + len(step.behind)
+            continue
         run = position
         while run < len(steps) and is_member(steps[run]):
             run += 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from graph_compiler.execute import contractions
 from graph_compiler.execute.fusion import Lazy, materialised, store
-from graph_compiler.execute.steps import item_size
+from graph_compiler.execute.steps import Call, item_size
 from graph_compiler.execute.views import Buffer, View, row_major
 from graph_compiler.hlo.operators.convolution import _places
 from graph_compiler.lower.machine import PARTITIONS
@@ -50,6 +50,8 @@ class Convolution:
     kernel: View
     target: View
     windows: tuple[Window, Window]
+    behind: tuple[Call, ...] = ()
+    """Nests that take results where they are, on chip (`results`)."""
 
     inner: ClassVar[tuple[Any, ...]] = ()
 
@@ -60,11 +62,12 @@ class Convolution:
 
     @property
     def reads(self) -> list[Buffer]:
-        return [self.image.buffer, self.kernel.buffer]
+        own = [self.image.buffer, self.kernel.buffer]
+        return own + [buffer for call in self.behind for buffer in call.reads]
 
     @property
     def writes(self) -> list[Buffer]:
-        return [self.target.buffer]
+        return [self.target.buffer] + [b for call in self.behind for b in call.writes]
 
     @property
     def pixels_first(self) -> bool:

@@ -33,7 +33,9 @@ from graph_compiler.lower.products.bands import (
     runs_of,
     tiles_of,
 )
+from graph_compiler.lower.products.results import OUTPUT, Cells, Results, Sums
 from graph_compiler.lower.products.sides import into_bank
+from isa.dtypes import DTYPES as DTYPE_ROWS
 from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor
 
@@ -95,12 +97,15 @@ class Images:
         self.parts = parts_of(self.features, window)
         if self._loaded_rows() > _MORE_ROWS * alone:
             self.parts = parts_of(self.features, window, apart=False)
-        self.image, self.kernel, self.target = (
-            Stored(device, place_of(view), view.type)
-            for view in (step.image, step.kernel, step.target)
+        self.image, self.kernel = (
+            Stored(device, place_of(view), view.type) for view in (step.image, step.kernel)
         )
+        self.results = Results(device, step.target, step.behind)
         self.places = sum(1 for part in self.parts for _ in self._groups(part))
         self.rows_of_pixels = step.target.strides[3] == 1 or self.outputs == 1
+        self._plain = DTYPES[step.target.type]
+        # Whether work behind the convolution is done where outputs are along partitions.
+        self._early = not self.rows_of_pixels or self.results.rows_alone
         self.pixels_first = self._cost(True) < self._cost(False)
         most = max(1, KERNEL // (self.places * self.size))
         limit = min(COLUMNS, most) if self.pixels_first else max(PARTITIONS, most)
@@ -138,10 +143,19 @@ class Images:
             straight = max(1, INSTRUCTIONS // work)
             if whole > straight:
                 kernel()
+                self._load_rows(first, count)
             for number in numbers(self.device.builder, whole, straight):
                 self._bands(number * images, images, rows, kernel, (first, count))
             if left:
                 self._bands(whole * images, left, rows, kernel, (first, count))
+
+    def _load_rows(self, first: int, count: int) -> None:
+        """What work behind the convolution reads for all pixels of some outputs."""
+        if self.rows_of_pixels and (self.pixels_first or not self._early):
+            self.results.load_rows(first, count, False)
+            return
+        for start in range(0, count, PARTITIONS):
+            self.results.load_rows(first + start, min(PARTITIONS, count - start), True)
 
     def _loaded_rows(self) -> int:
         """The rows of an image that its bands have together."""
@@ -187,17 +201,18 @@ class Images:
         made = []  # of some outputs each
         for start in range(0, count, PARTITIONS):
             own = slice(start, min(start + PARTITIONS, count))
-            made.append(self._planes(band, tiles, loaded, [part[:, :, own] for part in kernel]))
-            if not self.rows_of_pixels:
-                self._keep_planes(band, made[-1], first + start)
+            part = [part[:, :, own] for part in kernel]
+            made.append(self._planes(band, tiles, loaded, part, first + start))
         if self.rows_of_pixels:
             cut = tiles_of(band.images, band.rows, self.columns, PARTITIONS)
             for some in self._stored_at_once(cut, count):
-                self._keep(band, some, [self._turned(made, tile) for tile in some], first)
+                self._keep_turned(band, some, made, first)
 
     def _stored_at_once(self, tiles: list[Tile], count: int) -> Iterator[list[Tile]]:
-        most = max(1, _AT_ONCE // (count * item_size(self.target.type)))
-        most = min(most, _BANKS) if self.pixels_first else most
+        size = max(DTYPE_ROWS[dtype].size for dtype in self.results.dtypes().values())
+        most = max(1, _AT_ONCE // (count * size))
+        if self.pixels_first:
+            most = min(most, _BANKS * max(1, COLUMNS // count))
         return runs_of(tiles, most if self.rows_of_pixels else 1, alike)
 
     # Kernel
@@ -262,7 +277,7 @@ class Images:
                 ]
                 view = loaded.ap(chosen, i * steps["i"] + j * steps["j"])
                 taken = down * across * part.count
-                bank = device.tile((taken, rows), self.dtype, Memory.psum)
+                bank = device.tile((taken, rows), self.dtype, _PSUM)
                 device.builder.emit("nc_transpose", dst=bank, data=view, engine=Engine.tensor)
                 target = tile[:taken, number, start : start + rows]
                 device.builder.emit("tensor_copy", dst=target, src=bank)
@@ -496,92 +511,144 @@ class Images:
 
     def _pixels(
         self, some: list[Tile], loaded: list[NkiTensor], kernel: list[NkiTensor]
-    ) -> list[list[NkiTensor]]:
-        """Results with pixels along partitions, in PSUM. Part by part of the features, so that the
-        first products need not wait for all of the kernel."""
-        totals = []
+    ) -> list[NkiTensor]:
+        """Results with pixels along partitions, in PSUM: [pixels, tiles, outputs] of as many tiles
+        as a bank has room for. Part by part of the features, so that the first products need not
+        wait for all of the kernel."""
         count = kernel[0].shape[2]
-        for start in range(0, len(some), _BANKS):
-            tiles = some[start : start + _BANKS]
-            sums = [
-                self.device.tile((math.prod(tile.sizes), count), "float32", Memory.psum)
-                for tile in tiles
-            ]
+        each = max(1, COLUMNS // count)
+        pixels = math.prod(some[0].sizes)
+        totals = [
+            self.device.tile((pixels, len(some[start : start + each]), count), "float32", _PSUM)
+            for start in range(0, len(some), each)
+        ]
+        for start in range(0, len(totals), _BANKS):
             for number in range(len(self.parts)):
-                for tile, total in zip(tiles, sums):
-                    for view, own in self._products(loaded, kernel, tile, number):
-                        self.device.builder.emit(
-                            "nc_matmul", dst=total, stationary=view, moving=own
-                        )
-            totals += sums
-        return [[total] for total in totals]
+                for bank, total in enumerate(totals[start : start + _BANKS], start):
+                    for place, tile in enumerate(some[bank * each : (bank + 1) * each]):
+                        for view, own in self._products(loaded, kernel, tile, number):
+                            self.device.builder.emit(
+                                "nc_matmul", dst=total[:, place, :], stationary=view, moving=own
+                            )
+        return totals
 
-    def _turned(self, made: list[NkiTensor], tile: Tile) -> list[NkiTensor]:
-        """[pixels, outputs] of results with outputs along partitions, part by part in PSUM."""
-        device, dtype = self.device, self.target.dtype
-        found = []
-        for part in made:
-            bank = device.tile((math.prod(tile.sizes), part.shape[0]), dtype, Memory.psum)
-            view = self._box(part, part.shape[0], tile, (1, 1), (0, 0))
-            device.builder.emit("nc_transpose", dst=bank, data=view, engine=Engine.tensor)
-            found.append(bank)
-        return found
-
-    def _keep(self, band: Band, some: list[Tile], made: list[list[NkiTensor]], first: int) -> None:
-        """Tiles of results [pixels, outputs], in parts of the outputs, from a first output on."""
-        device, strides = self.device, self.step.target.strides
-        pixels, count = made[0][0].shape[0], sum(part.shape[1] for part in made[0])
-        done = device.tile((pixels, len(some), count), self.target.dtype)
-        for number, parts in enumerate(made):
-            begin = 0
-            for part in parts:
-                place = done[:, number, begin : begin + part.shape[1]]
-                device.builder.emit("tensor_copy", dst=place, src=part)
-                begin += part.shape[1]
-        begins = [self._begin(band, tile.starts) + first * strides[3] for tile in some]
+    def _keep(self, band: Band, some: list[Tile], totals: list[NkiTensor], first: int) -> None:
+        """Tiles of results [pixels, tiles, outputs] in PSUM, from a first output on."""
+        device = self.device
+        pixels, _, count = totals[0].shape
         if self.rows_of_pixels:
-            further = 0
-            if len(some) > 1:
-                steps = [b - a for a, b in zip(some[0].starts, some[1].starts)]
-                further = sum(map(math.prod, zip(steps, strides)))
-            axes = [*zip(strides[:3], some[0].sizes), (further, len(some)), (strides[3], count)]
-            kept = [axis for axis in axes if axis[1] > 1] or [(1, 1)]
-            device.copy(self.target.elements(kept, begins[0]), done)
+            parts, begin = [], 0
+            for total in totals:
+                end = begin + total.shape[1]
+                parts.append((total, (slice(begin, end), slice(0, count))))
+                begin = end
+            self.results.keep(parts, self._cells(band, some, first, count))
             return
+        done = device.tile((pixels, count), self._plain)
+        device.builder.emit("tensor_copy", dst=done, src=totals[0][:, 0, :])
         for start in range(0, count, PARTITIONS):
-            part = done[:, 0, start : min(start + PARTITIONS, count)]
-            turned = device.tile((part.shape[1], pixels), self.target.dtype)
-            device.builder.emit("tensor_copy", dst=turned, src=into_bank(device, [part]))
-            pattern = [(strides[3], turned.shape[0]), *zip(strides[:3], some[0].sizes)]
-            device.copy(self.target.elements(pattern, begins[0] + start * strides[3]), turned)
+            part = done[:, start : min(start + PARTITIONS, count)]
+            bank = into_bank(device, [part])
+            cells = self._plane_cells(band, some[0], first + start, bank.shape[0])
+            shape = bank.shape[0], *some[0].sizes
+            self.results.keep([(bank.reshape(shape), _WHOLE)], cells)
+
+    def _keep_turned(
+        self, band: Band, some: list[Tile], made: list[dict[int, NkiTensor]], first: int
+    ) -> None:
+        """Tiles of results that are there with outputs along partitions, some of them each."""
+        device, results = self.device, self.results
+        count = sum(next(iter(part.values())).shape[0] for part in made)
+        cells = self._cells(band, some, first, count)
+        pixels = math.prod(some[0].sizes)
+
+        def turned(stage: int) -> Iterator[Sums]:
+            for number, tile in enumerate(some):
+                begin = 0
+                for own in made:
+                    part = own[stage]
+                    size = part.shape[0]
+                    bank = device.tile((pixels, size), part.dtype, _PSUM)
+                    view = self._box(part, size, tile, (1, 1), (0, 0))
+                    device.builder.emit("nc_transpose", dst=bank, data=view, engine=Engine.tensor)
+                    place = slice(number, number + 1), slice(begin, begin + size)
+                    yield bank.reshape((pixels, 1, size)), place
+                    begin += size
+
+        if not self._early:
+            results.keep(turned(0), cells)
+            return
+        for stage, dtype in results.dtypes().items():
+            done = device.tile((pixels, len(some), count), dtype)
+            for part, place in turned(stage):
+                device.builder.emit("tensor_copy", dst=done[(slice(None), *place)], src=part)
+            results.store({stage: done}, cells)
 
     def _planes(
-        self, band: Band, tiles: list[Tile], loaded: list[NkiTensor], kernel: list[NkiTensor]
-    ) -> NkiTensor:
-        """Results with outputs along partitions: [outputs, images, rows, columns]."""
+        self,
+        band: Band,
+        tiles: list[Tile],
+        loaded: list[NkiTensor],
+        kernel: list[NkiTensor],
+        first: int,
+    ) -> dict[int, NkiTensor]:
+        """Results with outputs along partitions, from a first one on: [outputs, images, rows,
+        columns] of what is stored, or of what the convolution itself makes. Memory in this order
+        has them then."""
         device = self.device
         count = kernel[0].shape[2]
-        done = device.tile((count, band.images, band.rows, self.columns), self.target.dtype)
-        for tile in tiles:
-            total = device.tile((count, math.prod(tile.sizes)), "float32", Memory.psum)
+
+        def summed(tile: Tile) -> NkiTensor:
+            total = device.tile((count, math.prod(tile.sizes)), "float32", _PSUM)
             for number in range(len(self.parts)):
                 for view, own in self._products(loaded, kernel, tile, number):
                     device.builder.emit("nc_matmul", dst=total, stationary=own, moving=view)
-            (image, row, column), (images, high, wide) = tile
-            part = done[:, image : image + images, row : row + high, column : column + wide]
-            device.builder.emit("tensor_copy", dst=part, src=total.reshape(part.shape))
-        return done
+            return total.reshape((count, *tile.sizes))
 
-    def _keep_planes(self, band: Band, done: NkiTensor, first: int) -> None:
-        """Results with outputs along partitions, from a first one on."""
-        strides = self.step.target.strides
-        pattern = [(strides[3], done.shape[0]), *zip(strides[:3], done.shape[1:])]
-        begin = self._begin(band, (0, 0, 0)) + first * strides[3]
-        self.device.copy(self.target.elements(pattern, begin), done)
+        if not self.rows_of_pixels and not self.results.rows_alone:
+            for tile in tiles:
+                cells = self._plane_cells(band, tile, first, count)
+                self.results.keep([(summed(tile), _WHOLE)], cells)
+            return {}
+        whole = Tile((0, 0, 0), (band.images, band.rows, self.columns))
+        parts = (
+            (summed(tile), tuple(slice(at, at + size) for at, size in zip(*tile))) for tile in tiles
+        )
+        cells = self._plane_cells(band, whole, first, count)
+        if self._early:
+            found = self.results.computed(parts, cells)
+            if not self.rows_of_pixels:
+                self.results.store(found, cells)
+            return found
+        done = device.tile((count, *whole.sizes), self._plain)
+        for value, place in parts:
+            device.builder.emit("tensor_copy", dst=done[(slice(None), *place)], src=value)
+        return {0: done}
 
-    def _begin(self, band: Band, starts: tuple[int, int, int]) -> Any:
-        """Where the target has a pixel of a band."""
-        strides = self.step.target.strides
-        image, row, column = starts
-        begin = (band.image + image) * strides[0]
-        return begin + (band.row + row) * strides[1] + column * strides[2]
+    def _cells(self, band: Band, some: list[Tile], first: int, count: int) -> Cells:
+        """Tiles of pixels along partitions, and their outputs."""
+        further: tuple[int, ...] = (0, 0, 0)
+        if len(some) > 1:
+            further = tuple(b - a for a, b in zip(some[0].starts, some[1].starts))
+        lines = [(_unit(axis), size) for axis, size in enumerate(some[0].sizes)]
+        free = [((*further, 0), len(some)), (_unit(OUTPUT), count)]
+        return Cells(self._begin(band, some[0], first), lines, free)
+
+    def _plane_cells(self, band: Band, tile: Tile, first: int, count: int) -> Cells:
+        """Outputs along partitions, of the pixels of a tile."""
+        free = [(_unit(axis), size) for axis, size in enumerate(tile.sizes)]
+        return Cells(self._begin(band, tile, first), [(_unit(OUTPUT), count)], free)
+
+    def _begin(self, band: Band, tile: Tile, first: int) -> tuple[Any, ...]:
+        """The image, row, column and output with which a tile of a band begins."""
+        image, row, column = tile.starts
+        return band.image + image, band.row + row, column, first
+
+
+def _unit(axis: int) -> tuple[int, ...]:
+    return tuple(int(axis == other) for other in range(OUTPUT + 1))
+
+
+_PSUM = Memory.psum
+_WHOLE = (slice(None), slice(None), slice(None))
+"""All of the free dimensions of results with outputs along partitions."""

@@ -6,6 +6,7 @@
 - `composites` finds functions that a graph spells out (gelu, silu, softplus): a value that depends
   on one other value alone is evaluated at sample points, in float64, and compared with the scalar
   engine's functions.
+- `factors` makes constant factors of products part of constant weights.
 - `kept` has heads that products take computed by rows, so that they are views.
 - `trips` says how often a loop runs.
 """

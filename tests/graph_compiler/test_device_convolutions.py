@@ -1,0 +1,145 @@
+"""Convolutions with element-wise work behind them, against NumPy in float64; what is stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graph_compiler
+from graph_compiler.options import GraphOptions
+
+IMAGES = (2, 9, 7, 20)
+
+
+def convolved(x: Any, k: Any, stride: int) -> Any:
+    """Of [batch, rows, columns, features] and [3, 3, features, outputs], padded by one."""
+    padded = np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
+    return np.einsum("nhwcij,ijco->nhwo", windows[:, ::stride, ::stride], k.astype(np.float64))
+
+
+def shape_of(dims: Any, first: bool) -> str:
+    n, h, w, c = dims
+    return f"{n},{c},{h},{w}" if first else f"{n},{h},{w},{c}"
+
+
+def graph(outputs: int, stride: int, first: bool, body: str, weights: str = "parameter(2)") -> Any:
+    """A convolution `c` of x and k, and what `body` makes of it, of `b` for each output and of `q`
+    for each element, whose shape is R."""
+    n, h, w, c = IMAGES
+    own = shape_of((n, -(-h // stride), -(-w // stride), outputs), first)
+    kernel = f"{outputs},{c},3,3" if first else f"3,3,{c},{outputs}"
+    labels = "bf01_oi01->bf01" if first else "b01f_01io->b01f"
+    text = f"""HloModule g
+ENTRY e {{
+ x = f32[{shape_of(IMAGES, first)}] parameter(0)
+ b = f32[{outputs}] parameter(1)
+ k = f32[{kernel}] {weights}
+ q = R parameter(3)
+ bs = R broadcast(b), dimensions={{{1 if first else 3}}}
+ zero = f32[] constant(0)
+ zeros = R broadcast(zero), dimensions={{}}
+ c = R convolution(x, k), window={{size=3x3 pad=1_1x1_1 stride={stride}x{stride}}},
+  dim_labels={labels}
+{body}
+}}"""
+    text = text.replace(" R ", f" f32[{own}] ").replace("HALF", f"bf16[{own}]")
+    return graph_compiler.parse_text(text.replace("WHOLE", f"f32[{own}]"))
+
+
+def operands(outputs: int, stride: int) -> tuple[Any, ...]:
+    rng = np.random.default_rng(3)
+    n, h, w, c = IMAGES
+    x = rng.standard_normal(IMAGES, np.float32)
+    b = rng.standard_normal(outputs, np.float32)
+    k = rng.standard_normal((3, 3, c, outputs), np.float32)
+    q = rng.standard_normal((n, -(-h // stride), -(-w // stride), outputs), np.float32)
+    return x, b, k, q
+
+
+def in_order(x: Any, b: Any, k: Any, q: Any, first: bool) -> list[Any]:
+    """The arrays as a graph has them whose features come first, or last."""
+    if not first:
+        return [x, b, k, q]
+    x, q = (np.ascontiguousarray(a.transpose(0, 3, 1, 2)) for a in (x, q))
+    return [x, b, np.ascontiguousarray(k.transpose(3, 2, 0, 1)), q]
+
+
+ROWS = """ d = R add(c, bs)
+ ROOT r = R maximum(d, zeros)"""
+
+WHOLE = """ d = R add(c, bs)
+ s = R add(d, q)
+ r = R maximum(s, zeros)
+ t = HALF convert(r)
+ ROOT both = (WHOLE, HALF) tuple(r, t)"""
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("outputs", [5, 130])
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("whole", [False, True])
+def test_work_behind_a_convolution(
+    whole: bool, first: bool, outputs: int, stride: int, cores: int
+) -> None:
+    x, b, k, q = operands(outputs, stride)
+    module = graph(outputs, stride, first, WHOLE if whole else ROWS)
+    compiled = graph_compiler.compile(module, "trn2", GraphOptions(logical_cores=cores))
+    found = [np.asarray(one) for one in compiled(*in_order(x, b, k, q, first))]
+    wanted = convolved(x, k, stride) + b + (q if whole else 0)
+    wanted = np.maximum(wanted, 0)
+    bound = 1e-5 * convolved(np.abs(x), np.abs(k), stride) + 1e-5
+    for one, rounding in zip(found, (0.0, 2.0**-8)):
+        result = one.astype(np.float64)
+        result = result.transpose(0, 2, 3, 1) if first else result
+        assert np.all(np.abs(result - wanted) <= bound + rounding * wanted)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_nothing_but_results_is_stored(first: bool) -> None:
+    x, b, k, q = operands(130, 1)
+    compiled = graph_compiler.compile(graph(130, 1, first, ROWS), "trn2")
+    _, profile = compiled.profile(*in_order(x, b, k, q, first))
+    assert profile.dma.hbm_write_bytes == q.nbytes
+
+
+def test_a_convolution_that_others_read_is_stored_as_well() -> None:
+    x, b, k, q = operands(5, 1)
+    body = """ d = R add(c, bs)
+ m = R multiply(c, q)
+ ROOT both = (WHOLE, WHOLE) tuple(d, m)"""
+    sums, products = graph_compiler.compile(graph(5, 1, False, body), "trn2")(x, b, k, q)
+    wanted = convolved(x, k, 1)
+    bound = 1e-5 * convolved(np.abs(x), np.abs(k), 1) + 1e-5
+    assert np.all(np.abs(sums - (wanted + b)) <= bound)
+    assert np.all(np.abs(products - wanted * q) <= bound * np.maximum(1, np.abs(q)))
+
+
+def factored(weights: Any) -> Any:
+    """A frozen graph whose convolution has a factor for each output behind it."""
+    module = graph(5, 1, False, " ROOT r = R multiply(c, bs)")
+    return graph_compiler.freeze(module, {"k": weights[0], "b": weights[1]})
+
+
+@pytest.mark.parametrize("auto_cast", ["none", "matmult"])
+def test_constant_factors_are_part_of_constant_weights(auto_cast: str) -> None:
+    x, b, k, q = operands(5, 1)
+    compiled = graph_compiler.compile(factored((k, b)), "trn2", GraphOptions(auto_cast=auto_cast))
+    found, profile = compiled.profile(x, q)
+    wanted = convolved(x, k, 1) * b
+    terms = convolved(np.abs(x), np.abs(k), 1) * np.abs(b)
+    assert np.all(np.abs(found[0] - wanted) <= (1e-5 if auto_cast == "none" else 2.0**-7) * terms)
+    texts = [line.text for line in profile.lines]
+    assert not any("multiply" in text for text in texts), texts
+
+
+def test_factors_that_lose_bits_are_no_part_of_weights() -> None:
+    x, b, k, q = operands(5, 1)
+    x, b, k = x * np.float32(2.0**60), np.full_like(b, 2.0**-60), k * np.float32(2.0**-60)
+    (found,) = graph_compiler.compile(factored((k, b)), "trn2")(x, q)
+    wanted = convolved(x, k, 1) * b.astype(np.float64)
+    terms = convolved(np.abs(x), np.abs(k), 1) * np.abs(b)
+    assert np.all(np.abs(found - wanted) <= 1e-5 * terms)
