@@ -41,6 +41,9 @@ MEMORY = 4 << 30
 COLLECTED = 64
 """Mutants after which cyclic garbage is collected: errors keep programs, with their memories."""
 
+PROGRESS = 10_000
+"""Seeds after which a process is said to have come so far."""
+
 THOROUGH = 8
 """Of so many processes one compiles native code as for users, the others with little effort."""
 
@@ -140,8 +143,9 @@ def _compile_quickly() -> None:
     Library.effort = 0
 
 
-def _supervised(script: Path, first: int, last: int) -> Tally:
-    """A range of seeds, by as many processes as it takes: one that ends is followed by another."""
+def _supervised(script: Path, first: int, last: int, report: Callable[[str], None]) -> Tally:
+    """A range of seeds, by as many processes as it takes: one that ends is followed by another.
+    How far it is and what failed is reported as it comes."""
     tally = Tally()
     while first < last:
         with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as complaints:
@@ -160,16 +164,28 @@ def _supervised(script: Path, first: int, last: int) -> Tally:
                 env=environment,
             )
             try:
-                first = _answers(process, tally, first, last, complaints)
+                first = _answers(process, tally, first, last, complaints, report)
             finally:
                 process.kill()
                 process.wait()
     return tally
 
 
-def _answers(process: Any, tally: Tally, first: int, last: int, complaints: Any) -> int:
+def _answers(
+    process: Any,
+    tally: Tally,
+    first: int,
+    last: int,
+    complaints: Any,
+    report: Callable[[str], None],
+) -> int:
     """Reads what a process says; the seed with which to go on."""
     seed, pending = first - 1, b""
+
+    def fail(reason: str) -> None:
+        tally.failures[seed] = reason
+        report(f"seed {seed}: {reason}")
+
     while select.select([process.stdout], [], [], SILENCE)[0]:
         read = os.read(process.stdout.fileno(), 1 << 16)
         if not read:
@@ -179,21 +195,23 @@ def _answers(process: Any, tally: Tally, first: int, last: int, complaints: Any)
             if seed < first:
                 raise SystemExit(f"the process for seeds from {first} on ends with {code}: {said}")
             if code or seed < last - 1:
-                tally.failures[seed] = f"the process ended with code {code}: {said}"
+                fail(f"the process ended with code {code}: {said}")
             return seed + 1
         *lines, pending = (pending + read).split(b"\n")
         for line in lines:
             said = json.loads(line)
             if isinstance(said, int):
                 seed = said
+                if seed % PROGRESS == 0:
+                    report(f"at seed {seed}")
             elif "failure" in said:
-                tally.failures[seed] = said["failure"]
+                fail(said["failure"])
             elif "outcome" in said:
                 tally.outcomes[said["outcome"]] += 1
             else:
                 tally.peak_bytes = max(tally.peak_bytes, said["peak"])
                 tally.cpu_seconds += said["seconds"]
-    tally.failures[seed] = f"no answer for {SILENCE} s"
+    fail(f"no answer for {SILENCE} s")
     return seed + 1
 
 
@@ -209,9 +227,9 @@ def run_all(
     total, done, begun = Tally(), 0, time.monotonic()
     ranges = [(start, min(start + each, last)) for start in range(first, last, each)]
     with ThreadPoolExecutor(processes) as pool:
-        for (start, end), tally in zip(ranges, pool.map(lambda r: _supervised(script, *r), ranges)):
-            for seed, reason in sorted(tally.failures.items()):
-                report(f"seed {seed}: {reason}")
+        for (start, end), tally in zip(
+            ranges, pool.map(lambda r: _supervised(script, *r, report), ranges)
+        ):
             total.add(tally)
             done += end - start
             report(

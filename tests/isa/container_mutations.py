@@ -144,17 +144,24 @@ def _shares() -> list[float]:
     return [len(text) ** -2 for text in texts()]
 
 
-def mutant(seed: int) -> tuple[bytes, str | None]:
-    """A container in which one to three things are changed, with all checksums right; and the text
-    of its program where that was changed. Two of three are changed as text.
+def drawn(seed: int) -> str | bytes:
+    """What a seed changes, one to three things each: a program's text, or a container with all
+    checksums right. Two of three are changed as text."""
+    random_ = random.Random(seed)
+    if random_.random() < 2 / 3:
+        return edited(_one_of(texts(), random_), random_)
+    return _changed_container(random_)
+
+
+def made(changed: str | bytes) -> tuple[bytes, str | None]:
+    """The container of what a seed has changed, and the text of its program where that was changed.
 
     Raises NeuronError where the text is refused.
     """
-    random_ = random.Random(seed)
-    if random_.random() < 2 / 3:
-        program = assemble(edited(_one_of(texts(), random_), random_))
-        return container.write(program), disassemble(program)
-    return _changed_container(random_), None
+    if isinstance(changed, bytes):
+        return changed, None
+    program = assemble(changed)
+    return container.write(program), disassemble(program)
 
 
 def _changed_container(random_: random.Random) -> bytes:
