@@ -264,7 +264,10 @@ def _read_symbols(rows: list[list[Any]]) -> dict[str, Any]:
         return {}
     from isa.affine import Symbol
 
-    return {row[0]: Symbol(*row) for row in rows}
+    symbols = {row[0]: Symbol(*row) for row in rows}
+    if len(symbols) < len(rows):
+        raise ValueError("two launch symbols have one name")
+    return symbols
 
 
 def _read_form(value: Any, symbols: Symbols) -> Any:

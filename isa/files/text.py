@@ -251,6 +251,8 @@ class _Reader:
         from isa.affine import Symbol
 
         name = cursor.word("the name of a symbol")
+        if name in self.symbols:
+            raise cursor.error(f"a second symbol {name}")
         cursor.expect(" minimum=")
         minimum = cursor.plain_integer()
         cursor.expect(" maximum=")

@@ -287,6 +287,13 @@ def test_well_sealed_nonsense_never_crashes(name, position, removed, inserted):
         assert error.code == "container-corrupt"
 
 
+def test_two_launch_symbols_of_one_name_are_refused():
+    graph = json.loads(FILES["graph.json"])
+    graph["symbols"] += graph["symbols"]
+    changed = {**FILES, "graph.json": json.dumps(graph).encode()}
+    assert refused(sealed(pack_archive(changed))) == "container-corrupt"
+
+
 def test_deeply_nested_json_is_refused():
     changed = {**FILES, "info.json": b"[" * 100_000}
     assert refused(sealed(pack_archive(changed))) == "container-corrupt"

@@ -139,6 +139,7 @@ def test_index_location_and_comments_may_be_left_out():
         ('.tensor t1 "b" float32[1] inputs', 27, "`inputs` is not a role"),
         ('.storage "x" hbm float32[1] p0+1 offset=0 bytes=4 location=0', 14, "on chip"),
         (".symbol N minimum=1 maximum=0 multiple_of=1", 44, "no value"),
+        (".symbol M minimum=1 maximum=2 multiple_of=1", 10, "a second symbol M"),
         (".stream dma2", 9, "`dma2` is not an engine"),
         (".bogus", 2, "`bogus` is not a directive"),
         ('.program "x" target=trn2', 10, "a second"),
