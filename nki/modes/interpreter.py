@@ -305,6 +305,7 @@ class Interpreter:
         if view is None:
             if len(views) >= _VIEWS_KEPT:
                 views.clear()
+                self.storage_of(access.storage).places.clear()
             view = views[key] = View(access, self.storage_of).fixed
         return view
 

@@ -31,6 +31,7 @@ class Storage:
         "_state",
         "_unfilled",
         "buffer",
+        "places",
         "row_bytes",
         "rows",
         "shadow",
@@ -42,6 +43,8 @@ class Storage:
     def __init__(self, tensor: Tensor, shape: tuple[int, ...], shadow: Shadow | None) -> None:
         self._region: Region | None = None
         self.views: dict[tuple[Any, ...], Any] = {}
+        self.places: dict[int, tuple[Any, Any]] = {}
+        """By the identity of a view: the view, and what `nki.trace.eager_numbers` knows of it."""
         self.tensor = tensor
         self.shape = shape
         total = DTYPES[tensor.dtype].size

@@ -4,17 +4,20 @@ cores that make one write write the same whatever the data are, not only for tho
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from isa.affine import Affine
+from isa.alu import Activation, AluOperator
 from isa.dtypes import DTYPES
 from isa.enums import Memory
+from isa.fields import ENUM_KINDS
 from isa.machine import control
 from isa.spec import Instruction
-from nki.ir.nodes import Register, Tensor
+from nki.ir.nodes import Access, Register, Tensor
 from nki.modes.storage import Storage
 from simulator.races.dynamic_accesses import hull
 from simulator.races.value_numbers import (
@@ -82,28 +85,28 @@ class EagerNumbers:
         if row is control.SendReceive:
             self._send(core, instruction, arguments, storages)
             return -1
-        if instruction.row in COPIES and _copies(instruction, arguments):
-            return self._copy(core, arguments, storages)
+        places = {at: _place(values[at], storages[at], arguments[at]) for at in storages}
+        if row in COPIES and _copies(instruction, arguments):
+            return self._copy(core, places[0], places[1])
         number = self._numbering.of(
             *fixed_key(instruction),
             self._depends_on(core),
             *self._attributes(core, instruction, arguments),
-            *self._operands(core, instruction, arguments, storages),
+            *self._operands(core, instruction, arguments, places),
             *self._states.read(core, instruction),
         )
         for place, position in enumerate(row.writes):
-            if position in storages:
-                self._write(
-                    core, storages[position], arguments[position], self._numbering.of(place, number)
-                )
-        self._states.write(core, instruction, number)
+            if position in places:
+                written = self._numbering.of(place, number)
+                self._memories.write(core, *places[position], written)
+        if row.state:
+            self._states.write(core, instruction, number)
         for position in row.register_writes:
             self._set(core, instruction, values[position], number)
         return number
 
-    def _copy(self, core: int, arguments: list[Any], storages: dict[int, Storage]) -> int:
+    def _copy(self, core: int, target: Place, source: Place) -> int:
         """Copy a tile as it is; the number of what is in it."""
-        target, source = (_place(storages[at], arguments[at]) for at in (0, 1))
         if target == source:
             return -1
         tile = self._memories.tile(core, *source)
@@ -118,7 +121,8 @@ class EagerNumbers:
         self, core: int, instruction: Instruction, arguments: list[Any]
     ) -> Iterator[Hashable]:
         for position in deciding_attributes(instruction.row):  # type: ignore[arg-type]
-            yield repr(arguments[position])
+            value = arguments[position]
+            yield _word(value) if type(value) in _NAMES else repr(value)
             yield from self._registers(core, instruction.values[position])
 
     def _registers(self, core: int, value: Any) -> Iterator[int]:
@@ -134,29 +138,30 @@ class EagerNumbers:
         core: int,
         instruction: Instruction,
         arguments: list[Any],
-        storages: dict[int, Storage],
+        places: dict[int, Place],
     ) -> Iterator[Hashable]:
         row = instruction.row
-        written = [_place(storages[at], arguments[at]) for at in row.writes if at in storages]
         found: list[tuple[int, int]] = []
         for position, _, _ in row.operands:
             value = instruction.values[position]
-            if position not in storages:
+            if position not in places:
                 yield repr(value)
                 continue
-            shape = self._numbering.of("shape", value.dtype, value.shape, value.strides)
-            yield from self._registers(core, value.offset)
+            shape, place = _form(value.dtype, value.shape, value.strides), places[position]
+            if type(value.offset) is not int:
+                yield from self._registers(core, value.offset)
             if value.vector_offset is not None:
-                yield value.vector_stride, value.vector_bound
+                yield repr((value.vector_stride, value.vector_bound))
                 index = getattr(arguments[position], "index", None)
-                yield self._read(core, self._contents(value.vector_offset.storage), index)
+                holder = self._contents(value.vector_offset.storage)
+                yield self._memories.read(core, *_where(holder, index))
             if position in row.writes:
-                yield shape, value.offset if row.state or row.lane_fields else 0
+                yield shape
+                yield repr(value.offset) if row.state or row.lane_fields else 0
             if position in row.reads:
-                place = _, shared, box = _place(storages[position], arguments[position])
-                stays = shared and box.exact and place in written
-                read = self._read(core, storages[position], arguments[position])
-                found.append((shape, -1 if stays else read))
+                _, shared, box = place
+                stays = shared and box.exact and any(place == places.get(at) for at in row.writes)
+                found.append((shape, -1 if stays else self._memories.read(core, *place)))
         yield from sorted(found) if interchangeable(instruction) else found
 
     def _set(self, core: int, instruction: Instruction, register: Register, number: int) -> None:
@@ -170,14 +175,6 @@ class EagerNumbers:
             self._loaded[core, register.number] = number
         else:
             self._loaded.pop((core, register.number), None)
-
-    # Memories
-
-    def _read(self, core: int, storage: Storage, view: Any) -> int:
-        return self._memories.read(core, *_place(storage, view))
-
-    def _write(self, core: int, storage: Storage, view: Any, number: int) -> None:
-        self._memories.write(core, *_place(storage, view), number)
 
     # Meetings
 
@@ -197,9 +194,9 @@ class EagerNumbers:
     ) -> None:
         meeting = instruction.row.meeting(instruction.values, core)
         times = self._arrive(core, meeting)
-        sent = self._memories.tile(core, *_place(storages[1], arguments[1]))
+        sent = self._memories.tile(core, *_where(storages[1], arguments[1]))
         messages = self._messages.setdefault((meeting, times), {})
-        messages[core] = _place(storages[0], arguments[0]), instruction.values[3], sent
+        messages[core] = _where(storages[0], arguments[0]), instruction.values[3], sent
         if len(messages) == len(meeting[1]):
             for other, (place, sender, _) in messages.items():
                 if sender in messages:
@@ -217,8 +214,30 @@ def _copies(instruction: Instruction, arguments: list[Any]) -> bool:
     )
 
 
-def _place(storage: Storage, view: Any) -> Place:
+@lru_cache(maxsize=4096)
+def _form(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """The number of how an operand lies in its memory, but for where it begins."""
+    return Digests().of(repr((dtype, shape, strides)))
+
+
+_word = lru_cache(maxsize=4096, typed=True)(repr)
+"""A name as a word: those of operators and enumerations take long to spell."""
+
+_NAMES = frozenset({AluOperator, Activation, *ENUM_KINDS.values()})
+
+
+def _place(access: Access, storage: Storage, view: Any) -> Place:
     """A memory, whether what it holds is common to the cores, and which part of it a view is."""
+    if type(access.offset) is not int or access.vector_offset is not None:
+        return _where(storage, view)
+    known = storage.places.get(id(view))
+    if known is None:
+        known = storage.places[id(view)] = view, _where(storage, view)
+    return known[1]
+
+
+def _where(storage: Storage, view: Any) -> Place:
+    """As `_place`, of a view that may be another one next time."""
     tensor = storage.tensor
     shared = tensor.memory is Memory.shared_hbm or tensor.role in ("input", "constant")
     return tensor.number, shared, _box(storage, view)
@@ -226,15 +245,17 @@ def _place(storage: Storage, view: Any) -> Place:
 
 def _box(storage: Storage, view: Any) -> Box:
     """The rows and columns of a tensor that a view has."""
+    pitch = storage.row_bytes
+    if storage.rows == 1 and len(storage.shape) > 1:
+        pitch = storage.shape[-1] * DTYPES[storage.tensor.dtype].size
     picked = isinstance(view, (Indirect, PickedColumns))
     if picked:
         view = view.base
     if not isinstance(view, np.ndarray) or not view.size:
         return Box(0, 0, 0, 0, False, 0)
+    if view.nbytes == storage.buffer.size and view.flags.c_contiguous and not picked:
+        return Box(0, view.nbytes // pitch, 0, pitch, True, 0)
     low, high = (end - storage.buffer.ctypes.data for end in hull(view))
-    pitch = storage.row_bytes
-    if storage.rows == 1 and len(storage.shape) > 1:
-        pitch = storage.shape[-1] * DTYPES[storage.tensor.dtype].size
     row0, column0 = divmod(low, pitch)
     width = view.itemsize
     rest: list[tuple[int, int]] = []

@@ -8,9 +8,9 @@ sees its own writes to shared HBM; behind a meeting all see those of all.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,15 +44,18 @@ class Numbering:
 
 
 class Digests(Numbering):
-    """Numbers that are digests of their keys: nothing is kept, however many there are. Two keys of
-    a million have the same with a probability of 10^-7."""
+    """Numbers that are hashes of their keys: nothing is kept, however many there are. Two keys have
+    the same with a probability of some 10^-18. A key has words and integers of at least -1 (Python
+    gives -1 and -2 one hash)."""
 
     def __init__(self) -> None:
         """Nothing is kept."""
 
     def of(self, *key: Hashable) -> int:
-        digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "little") >> 1  # a number of 64 bits with a sign
+        return hash(key) & _LARGEST
+
+
+_LARGEST = (1 << 63) - 1
 
 
 class Box(NamedTuple):
@@ -72,31 +75,58 @@ class Box(NamedTuple):
         return self.row1 - self.row0, self.column1 - self.column0
 
 
+Piece = tuple[int, int, int, int, int, int, int, int]
+"""A part of what a memory holds: the box that a write has left there (first row, row behind the
+last, first column, column behind the last), whether all of that, the row and the column where the
+value began, and its number."""
+
+_FEW = 8
+"""So many pieces are looked at one by one; more are columns of integers."""
+
+_LOOSE = 256
+"""Pieces of one memory that are not exact, beyond which one number stands for all."""
+
+_MOST_PIECES = 512
+"""Pieces of one operand that are looked at pair by pair."""
+
+
 class Contents:
-    """What was written to one memory, the oldest first. A row for each write: the box that it has
-    left, whether all of that, the row and the column where the value began, and its number. Of
-    exact writes what later ones cover is dropped."""
+    """What was written to one memory, in pieces, the oldest first. Of exact writes what later ones
+    cover is dropped. It does not grow with the writes: exact ones have room for so many, and others
+    are gathered in one piece when they are many."""
 
-    __slots__ = ("_rows", "_used")
+    __slots__ = ("_few", "_loose", "_rows", "_used")
 
-    def __init__(self, rows: Any = None, used: int = 0) -> None:
-        self._rows = np.zeros((16, 8), np.int64) if rows is None else rows
-        self._used = used
+    def __init__(self) -> None:
+        self._few: list[Piece] | None = []
+        self._rows: Any = None
+        self._used = 0
+        self._loose = 0
 
-    def copy(self) -> Contents:
-        return Contents(self._rows.copy(), self._used)
-
-    def place(self, box: Box, pieces: Any) -> None:
+    def place(self, box: Box, pieces: Sequence[Piece]) -> None:
         """Put pieces of values into a box, in place of what is there if it is exact."""
-        if box.exact and self._used:
-            rows = self._rows[: self._used]
-            meets = _meeting(rows, box)
-            kept = rows[~meets]
-            rest = _rest(rows[meets], box)
-            self._used = 0
-            self._append(kept)
-            self._append(rest)
-        self._append(pieces)
+        few = self._few
+        if few is not None:
+            if box.exact and few:
+                few = _without(few, box)
+            few += pieces
+            self._few = few
+            if len(few) > _FEW:
+                self._rows, self._used, self._few = np.zeros((16, 8), np.int64), 0, None
+                self._append(np.array(few))
+        else:
+            if box.exact:
+                rows = self._rows[: self._used]
+                meets = _meeting(rows, box)
+                kept, rest = rows[~meets], _without(rows[meets].tolist(), box)
+                self._used = 0
+                self._append(kept)
+                self._append(np.array(rest, np.int64).reshape(-1, 8))
+            self._append(np.array(pieces, np.int64).reshape(-1, 8))
+        if not box.exact:
+            self._loose += len(pieces)
+            if self._loose > _LOOSE:
+                self._gather()
 
     def _append(self, pieces: Any) -> None:
         while self._used + len(pieces) > len(self._rows):
@@ -104,36 +134,101 @@ class Contents:
         self._rows[self._used : self._used + len(pieces)] = pieces
         self._used += len(pieces)
 
-    def pieces(self, box: Box) -> tuple[Any, bool]:
-        """What is in a box, seen from its first byte, and whether that is all of the box."""
+    def add(self, later: Contents) -> None:
+        """Put what another memory holds in place of what is here."""
+        for piece in later.every():
+            self.place(Box(*piece[:4], bool(piece[4]), 0), (piece,))
+
+    def _gather(self) -> None:
+        """One piece in place of all that are not exact, where these are many; its number stands for
+        all that is here."""
+        every = self.every()
+        loose = [one for one in every if not one[4]]
+        self._loose = len(loose)
+        if self._loose <= _LOOSE // 2:
+            return
+        row0, row1, column0, column1 = (
+            end(one[at] for one in loose) for at, end in enumerate((min, max, min, max))
+        )
+        number = Digests().of("gathered", *chain.from_iterable(every))
+        rest = [one for one in every if one[4]]
+        self._few, self._rows, self._used = [], None, 0
+        gathered = row0, row1, column0, column1, 0, row0, column0, number
+        self.place(Box(0, 0, 0, 0, False, 0), [*rest, gathered])
+        self._loose = 1
+
+    def every(self) -> list[Piece]:
+        """All pieces, the oldest first."""
+        if self._few is not None:
+            return self._few
+        return [tuple(one) for one in self._rows[: self._used].tolist()]
+
+    def pieces(self, box: Box) -> list[Piece]:
+        """What has a byte in a box."""
+        if self._few is not None:
+            return [one for one in self._few if _meets(one, box)]
         rows = self._rows[: self._used]
-        found = rows[_meeting(rows, box)]
-        covers = (found[:, 0] <= box.row0) & (found[:, 1] >= box.row1) & (found[:, 4] != 0)
-        covers &= (found[:, 2] <= box.column0) & (found[:, 3] >= box.column1)
-        whole = np.flatnonzero(covers)
-        if whole.size:
-            found = found[whole[-1] :].copy()
-        np.clip(found[:, :2], box.row0, box.row1, out=found[:, :2])
-        np.clip(found[:, 2:4], box.column0, box.column1, out=found[:, 2:4])
-        found -= (box.row0, box.row0, box.column, box.column, 0, box.row0, box.column, 0)
-        apart, filled = _apart(found)
-        if apart:
-            found = found[np.lexsort(found.T[::-1])]
-        rows, columns = box.extent
-        return found, bool(whole.size or (apart and box.exact and filled == rows * columns))
+        return [tuple(one) for one in rows[_meeting(rows, box)].tolist()]
+
+
+def within(pieces: list[Piece], box: Box) -> tuple[list[Piece], bool]:
+    """What pieces have in a box, seen from its first byte, and whether that is all of the box."""
+    box0, box1, left, right, exact, column = box
+    found: list[Piece] = []
+    whole = False
+    for row0, row1, column0, column1, full, begin, at, number in pieces:
+        if full and row0 <= box0 and row1 >= box1 and column0 <= left and column1 >= right:
+            found.clear()
+            whole = True
+        found.append(
+            (
+                max(row0, box0) - box0,
+                min(row1, box1) - box0,
+                max(column0, left) - column,
+                min(column1, right) - column,
+                full,
+                begin - box0,
+                at - column,
+                number,
+            )
+        )
+    if len(found) == 1:
+        if whole or not exact:
+            return found, whole
+        row0, row1, column0, column1, full = found[0][:5]
+        size = (row1 - row0) * (column1 - column0) if full else 0
+        return found, size == (box1 - box0) * (right - left)
+    apart, filled = _apart(found)
+    if apart:
+        found.sort()
+    return found, whole or (apart and exact and filled == (box1 - box0) * (right - left))
+
+
+def _meets(piece: Piece, box: Box) -> bool:
+    """Whether a piece shares a byte with a box."""
+    return (
+        piece[0] < box.row1
+        and piece[1] > box.row0
+        and piece[2] < box.column1
+        and piece[3] > box.column0
+    )
 
 
 def _meeting(rows: Any, box: Box) -> Any:
-    """Which pieces share a byte with a box."""
+    """Which pieces, as rows of integers, share a byte with a box."""
     meets = (rows[:, 0] < box.row1) & (rows[:, 1] > box.row0)
     return meets & (rows[:, 2] < box.column1) & (rows[:, 3] > box.column0)
 
 
-def _rest(pieces: Any, box: Box) -> Any:
-    """What pieces have outside of a box: at most four rectangles of each. Those that are not exact
-    stay as they are, unless all of them is inside."""
-    found: list[tuple[int, ...]] = []
-    for row0, row1, column0, column1, exact, *value in pieces.tolist():
+def _without(pieces: Sequence[Piece], box: Box) -> list[Piece]:
+    """What pieces have outside of a box, at most four rectangles each, behind those that are not in
+    it at all. Those that are not exact stay as they are, unless all of them is inside."""
+    kept, found = [], []
+    for piece in pieces:
+        if not _meets(piece, box):
+            kept.append(piece)
+            continue
+        row0, row1, column0, column1, exact, begin, at, number = piece
         top, bottom = max(row0, box.row0), min(row1, box.row1)
         left, right = max(column0, box.column0), min(column1, box.column1)
         rectangles = (
@@ -145,23 +240,21 @@ def _rest(pieces: Any, box: Box) -> Any:
         outside = [one for one in rectangles if one[0] < one[1] and one[2] < one[3]]
         if outside and not exact:
             outside = [(row0, row1, column0, column1)]
-        found.extend((*one, exact, *value) for one in outside)
-    return np.array(found, np.int64).reshape(-1, 8)
+        found += [(*one, exact, begin, at, number) for one in outside]
+    return kept + found
 
 
-def _apart(pieces: Any) -> tuple[bool, int]:
+def _apart(pieces: list[Piece]) -> tuple[bool, int]:
     """Whether no two pieces share a byte, and the bytes of those that are exact."""
+    if not pieces:
+        return True, 0
     if len(pieces) > _MOST_PIECES:
         return False, 0
-    row0, row1, column0, column1, exact = pieces[:, :5].T
+    row0, row1, column0, column1, exact = np.array(pieces)[:, :5].T
     meets = (row0[:, None] < row1) & (column0[:, None] < column1)
     meets &= meets.T
     sizes = (row1 - row0) * (column1 - column0)
     return int(meets.sum()) == len(pieces), int(sizes[exact != 0].sum())
-
-
-_MOST_PIECES = 512
-"""Pieces of one operand that are looked at pair by pair."""
 
 
 Place = tuple[Hashable, bool, Box]
@@ -172,7 +265,7 @@ class Tile(NamedTuple):
     """What was in a box: rows and columns, its pieces if they are all known, and its number."""
 
     extent: tuple[int, int]
-    pieces: Any
+    pieces: list[Piece] | None
     number: int
 
 
@@ -185,34 +278,39 @@ class Memories:
     def __init__(self, numbering: Numbering) -> None:
         self._numbering = numbering
         self._common: dict[Hashable, Contents] = {}
-        self._own: dict[tuple[int, Hashable], Contents] = {}
-        self._pending: dict[int, dict[Hashable, tuple[Hashable, Box, Any]]] = {}
+        # By core: its own memories, what it wrote to shared ones since the last meeting, and what
+        # it sees of those that it has read since.
+        self._own: dict[int, dict[Hashable, Contents]] = {}
+        self._since: dict[int, dict[Hashable, Contents]] = {}
+        self._seen: dict[int, dict[Hashable, Contents]] = {}
 
     def write(self, core: int, memory: Hashable, shared: bool, box: Box, number: int) -> None:
         """A core writes a value with a number."""
         row0, row1, column0, column1, exact, column = box
-        piece = np.array([[row0, row1, column0, column1, exact, row0, column, number]])
-        self._place(core, (memory, shared, box), piece)
+        piece = row0, row1, column0, column1, int(exact), row0, column, number
+        self._place(core, (memory, shared, box), (piece,))
 
     def read(self, core: int, memory: Hashable, shared: bool, box: Box) -> int:
         """The number of what is in a box. Of a memory on chip what was never written counts as
         the same on all cores: reading it is an error of its own."""
-        contents = self._contents(core, memory, shared)
-        if contents is None:
-            pieces, whole = (), False
-        else:
-            found, whole = contents.pieces(box)
-            pieces = tuple(found.ravel().tolist())
+        place = memory, shared, box
+        return self._number(place, *self._pieces(core, place))
+
+    def _number(self, place: Place, pieces: list[Piece], whole: bool) -> int:
+        memory, shared, box = place
+        key: Key = pieces[0] if len(pieces) == 1 else tuple(chain.from_iterable(pieces))
+        if not all(one[4] for one in pieces):
+            key = (repr(key),)  # columns may be left of the first byte
         if shared and not whole:
-            return self._numbering.of("initial", memory, *box, *pieces)
-        return self._numbering.of("read", *pieces)
+            return self._numbering.of("initial", memory, *box, *key)
+        return self._numbering.of("read", *key)
 
     def tile(self, core: int, memory: Hashable, shared: bool, box: Box) -> Tile:
         """What is in a box, to be put elsewhere."""
-        contents = self._contents(core, memory, shared)
-        pieces, whole = (None, False) if contents is None else contents.pieces(box)
-        known = pieces if whole and box.exact else None
-        return Tile(box.extent, known, self.read(core, memory, shared, box))
+        place = memory, shared, box
+        pieces, whole = self._pieces(core, place)
+        number = self._number(place, pieces, whole)
+        return Tile(box.extent, pieces if whole and box.exact else None, number)
 
     def put(self, core: int, place: Place, tile: Tile) -> None:
         """A core gets a tile: what is in it was made as it was made."""
@@ -220,38 +318,51 @@ class Memories:
         if tile.pieces is None or not to.exact or to.extent != tile.extent:
             self.write(core, memory, shared, to, self._numbering.of("copied", tile.number))
             return
-        distance = (to.row0, to.row0, to.column, to.column, 0, to.row0, to.column, 0)
-        self._place(core, place, tile.pieces + distance)
+        row, column = to.row0, to.column
+        pieces: list[Piece] = [
+            (a + row, b + row, c + column, d + column, exact, e + row, f + column, number)
+            for a, b, c, d, exact, e, f, number in tile.pieces
+        ]
+        self._place(core, place, pieces)
 
-    def _contents(self, core: int, memory: Hashable, shared: bool) -> Contents | None:
-        """What a core sees of a memory."""
-        own = self._own.get((core, memory))
-        return self._common.get(memory) if own is None and shared else own
-
-    def _place(self, core: int, place: Place, pieces: Any) -> None:
+    def _place(self, core: int, place: Place, pieces: Sequence[Piece]) -> None:
         memory, shared, box = place
-        own = self._own.get((core, memory))
-        if own is None:
-            before = self._common.get(memory) if shared else None
-            own = self._own[core, memory] = before.copy() if before is not None else Contents()
-        own.place(box, pieces)
-        if shared:
-            pending = self._pending.setdefault(core, {})
-            # Nothing is left of what was in an exact box before.
-            key = (memory, box) if box.exact else len(pending)
-            pending.pop(key, None)
-            pending[key] = memory, box, pieces
+        contents = (self._since if shared else self._own).setdefault(core, {})
+        if memory not in contents:
+            contents[memory] = Contents()
+        contents[memory].place(box, pieces)
+        if shared and memory in self._seen.get(core, ()):
+            self._seen[core][memory].place(box, pieces)
+
+    def _pieces(self, core: int, place: Place) -> tuple[list[Piece], bool]:
+        """What a core sees in a box, and whether that is all of it."""
+        memory, shared, box = place
+        contents = self._shared(core, memory) if shared else self._own.get(core, {}).get(memory)
+        pieces = [] if contents is None else contents.pieces(box)
+        return within(pieces, box) if pieces else (pieces, False)
+
+    def _shared(self, core: int, memory: Hashable) -> Contents | None:
+        """What a core sees of a shared memory: what all have written, and what it has since."""
+        common, since = self._common.get(memory), self._since.get(core, {}).get(memory)
+        if common is None or since is None:
+            return common or since
+        seen = self._seen.setdefault(core, {})
+        if memory not in seen:
+            seen[memory] = Contents()
+            seen[memory].add(common)
+            seen[memory].add(since)
+        return seen[memory]
 
     def forget(self, core: int, memory: Hashable) -> None:
         """A core has no such memory any more."""
-        self._own.pop((core, memory), None)
+        self._own.get(core, {}).pop(memory, None)
 
     def meet(self, cores: Iterable[int]) -> None:
         """Cores meet: what each has written to shared memories all of them see."""
         for core in sorted(cores):
-            for memory, box, pieces in self._pending.pop(core, {}).values():
-                self._common.setdefault(memory, Contents()).place(box, pieces)
-                self._own.pop((core, memory), None)
+            self._seen.pop(core, None)
+            for memory, contents in self._since.pop(core, {}).items():
+                self._common.setdefault(memory, Contents()).add(contents)
 
 
 class EngineStates:
@@ -264,7 +375,7 @@ class EngineStates:
     def read(self, core: int, instruction: Instruction) -> Iterator[int]:
         """The states that an instruction uses. Nobody says that cores that were not told to begin
         at the same random numbers would draw the same."""
-        for name in _states(instruction, "reads"):
+        for name in _states(instruction, "reads") if instruction.row.state else ():
             key = core, instruction.engine, name
             if key not in self._held:
                 first = core if name == RANDOM else -1
@@ -273,7 +384,7 @@ class EngineStates:
 
     def write(self, core: int, instruction: Instruction, number: int) -> None:
         """An instruction with a number changes the states that it does."""
-        for name in _states(instruction, "writes"):
+        for name in _states(instruction, "writes") if instruction.row.state else ():
             self._held[core, instruction.engine, name] = self._numbering.of("state", name, number)
 
 
