@@ -88,6 +88,7 @@ def cases(quick: bool) -> Iterator[tuple[str, Any, int, list[Any]]]:
     yield "gelu_chain", programs.gelu_chain, 1, given(large, large)
     yield "small_tiles", programs.small_tiles, 1, given((128, 128), (128, 128))
     yield "two cores", nki.jit(added), 2, given(large, large)
+    yield "two cores, 128", nki.jit(added), 2, given((4096, 128), (4096, 128))
 
 
 @contextmanager

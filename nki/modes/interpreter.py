@@ -35,7 +35,7 @@ from simulator.exchange import Exchange, Message
 from simulator.kernels import fixed
 from simulator.machine import CoreState
 from simulator.oracle import fill_sentinel, load_register, store_register
-from simulator.races.replicated import InStep, effect_of, numbered_effect
+from simulator.races.replicated import InStep, effect_of
 from simulator.races.unordered import Unordered
 from simulator.views import view_dtype
 
@@ -148,18 +148,19 @@ class Interpreter:
         call = fixed(row, instruction.engine, state, arguments, self.native)
         if stages:
             call = through(stages.values(), call)
-        replica = None if self.in_step is None else _replica(row, instruction.values)
+        key = None if self.in_step is None else _replica(instruction, op.location)
         if self.unordered is not None:
-            self._note(self.unordered, instruction, arguments, op, replica, number)
-        if replica is None:
+            self._note(self.unordered, instruction, arguments, op.location, key, number)
+        if key is None:
             call()
         else:
             assert self.in_step is not None
-            key = (row, op.location, *replica)
             # Values of one number are the same. `unordered` refuses those of others.
-            numbered = number >= 0 and type(replica[2]) is int and replica[-1]
-            effect = numbered_effect(number) if numbered else effect_of(row, arguments)
-            self.in_step.run(key, state.number, self.barriers, effect, call, not numbered)
+            if number >= 0 and type(key[4]) is int and key[-1]:
+                self.in_step.once(key, state.number, self.barriers, call)
+            else:
+                effect = effect_of(row, arguments)
+                self.in_step.run(key, state.number, self.barriers, effect, call)
         if self.watch is not None:
             self.watch(state.number, op, row, arguments)
 
@@ -189,8 +190,8 @@ class Interpreter:
         unordered: Unordered,
         instruction: Instruction,
         arguments: list[Any],
-        op: Op,
-        replica: tuple[Any, ...] | None,
+        location: Any,
+        key: tuple[Any, ...] | None,
         number: int,
     ) -> None:
         """Note what an instruction accesses in shared HBM."""
@@ -202,9 +203,8 @@ class Interpreter:
             moves = type(access.offset) is not int or access.vector_offset is not None
             how = position in row.writes, moves, self.executed
             tensor = self.storage_of(access.storage).buffer, access.storage.name
-            key = None if replica is None else (row, op.location, *replica)
             core, at = self.state.number, self.meetings
-            unordered.note(core, at, tensor, view, how, row.name, op.location, key, number)
+            unordered.note(core, at, tensor, view, how, row.name, location, key, number)
 
     def _initialises(self, instruction: Instruction, arguments: list[Any]) -> bool:
         """Whether initialised data goes to initialised tensors or to all of a tensor, which then is
@@ -314,14 +314,17 @@ def _start_partition(access: Access) -> int:
     return first_partition(access) if access.storage.memory.on_chip else 0
 
 
-def _replica(row: type[MachineInstruction], values: tuple[Any, ...]) -> tuple[Any, ...] | None:
+def _replica(instruction: Instruction, location: Any) -> tuple[Any, ...] | None:
     """As `simulator.races.replicated.replica_key`, of operands of the tile IR."""
+    row, values = instruction.row, instruction.values
     if set(row.reads) & set(row.writes):
         return None
     for position in row.writes:
         access = values[position]
         if isinstance(access, Access) and access.storage.memory is Memory.shared_hbm:
             return (
+                row,
+                location,
                 access.storage,
                 access.dtype,
                 access.offset,

@@ -87,16 +87,17 @@ class Effect(NamedTuple):
 
 
 class Execution(NamedTuple):
-    """One execution of a replica: its core's barriers before it, its effect, its result."""
+    """One execution of a replica: its effect, its result."""
 
-    barriers: int
     effect: Effect
     result: Any
 
 
 class _Executions:
-    """The executions of a replica by one core: how many, and by number those since its last
-    barrier, as no other core comes to an earlier stretch any more."""
+    """The executions of a replica by one core since its last barrier: how many, and by number those
+    whose effect was looked at."""
+
+    __slots__ = ("count", "kept")
 
     def __init__(self) -> None:
         self.count = 0
@@ -104,9 +105,6 @@ class _Executions:
 
     def append(self, execution: Execution) -> None:
         """The next one."""
-        last = self.kept.get(self.count - 1)
-        if last is not None and last.barriers < execution.barriers:
-            self.kept.clear()
         self.kept[self.count] = execution
         self.count += 1
 
@@ -132,10 +130,19 @@ class InStep:
     """
 
     def __init__(self) -> None:
-        self._executed: dict[Key, dict[int, _Executions]] = {}
+        # By core: the barriers that it has passed, and what it has executed since the last one.
+        self._executed: dict[int, tuple[int, dict[Key, _Executions]]] = {}
 
     def restart(self) -> None:
         self._executed.clear()
+
+    def once(self, key: Key, core: int, barriers: int, compute: Callable[[], Any]) -> None:
+        """Call `compute`, unless another core has made this execution, with no barrier between.
+        Whether the two write the same is found otherwise, and nothing is kept of them."""
+        mine = self._since(key, core, barriers)
+        if all(theirs.count <= mine.count for _, theirs in self._others(key, core, barriers)):
+            compute()
+        mine.count += 1
 
     def run(
         self,
@@ -144,11 +151,9 @@ class InStep:
         barriers: int,
         effect: Effect,
         compute: Callable[[], Any],
-        refuses: bool = True,
     ) -> Any:
         """The result of `compute`, which runs unless another core has made this execution, with
-        this `effect` and no barrier between them. Raises race when that one wrote something else,
-        if it `refuses` that itself.
+        this `effect` and no barrier between them. Raises race when that one wrote something else.
         Scatters that differ are no replicas; where they share rows a warning says so, because
         kernels send what is padding to one row (nki-library core/moe/moe_cte)."""
         for other, then in self._unpaired(key, core, barriers):
@@ -158,28 +163,40 @@ class InStep:
                     if rows & others:
                         _warn(core, other, rows & others)
                     continue
-                if not refuses:
-                    continue
                 raise NeuronError(
                     "race",
                     what=f"core {core} and core {other} both write here, nothing orders them, "
                     "and they write different values",
                 )
-            self._executed[key][core].append(then)
+            self._since(key, core, barriers).append(then)
             return then.result
         result = compute()
-        self._executed[key][core].append(Execution(barriers, effect, result))
+        self._since(key, core, barriers).append(Execution(effect, result))
         return result
+
+    def _since(self, key: Key, core: int, barriers: int) -> _Executions:
+        """What a core has executed of a replica since its last barrier."""
+        passed, executed = self._executed.get(core, (-1, {}))
+        if passed != barriers:  # no other core comes to an earlier stretch any more
+            self._executed[core] = barriers, (executed := {})
+        found = executed.get(key)
+        if found is None:
+            found = executed[key] = _Executions()
+        return found
+
+    def _others(self, key: Key, core: int, barriers: int) -> Iterator[tuple[int, _Executions]]:
+        """What the other cores have executed of a replica behind as many barriers."""
+        for other, (passed, executed) in self._executed.items():
+            if other != core and passed == barriers and key in executed:
+                yield other, executed[key]
 
     def _unpaired(self, key: Key, core: int, barriers: int) -> Iterator[tuple[int, Execution]]:
         """Other cores that have executed the replica of the next execution of this one, with no
         barrier between."""
-        cores = self._executed.setdefault(key, {})
-        done = cores.setdefault(core, _Executions()).count
-        for other, executed in cores.items():
-            then = executed.kept.get(done) if other != core else None
-            if then is not None and then.barriers == barriers:
-                yield other, then
+        done = self._since(key, core, barriers).count
+        for other, executed in self._others(key, core, barriers):
+            if done in executed.kept:
+                yield other, executed.kept[done]
 
 
 class Replicated(InStep):
@@ -242,14 +259,11 @@ class Replicated(InStep):
         """Registers move writes of one key to different places: no replicas, but writes that may
         meet. Those of other cores to which this one has none are noted belatedly."""
         self._apart.add(key)
-        cores = self._executed[key]
-        done = cores[core].count
-        for other, executed in cores.items():
+        done = self._since(key, core, barriers).count
+        for other, executed in self._others(key, core, barriers):
             for number, then in executed.kept.items():
-                if other == core or number < done:
-                    continue
-                for value in then.effect.written if then.barriers == barriers else ():
-                    self.accesses.note(other, then.barriers, value, location)
+                for value in then.effect.written if number >= done else ():
+                    self.accesses.note(other, barriers, value, location)
 
 
 def effect_of(row: type[Row], values: Sequence[Any]) -> Effect:
@@ -277,9 +291,3 @@ def effect_of(row: type[Row], values: Sequence[Any]) -> Effect:
         else:
             digest.update(np.ascontiguousarray(value).tobytes())
     return Effect(digest.digest(), rows, tuple(values[position] for position in row.writes))
-
-
-def numbered_effect(number: int) -> Effect:
-    """The effect of an instruction that makes values of a number (`value_numbers`) and puts them
-    where neither registers nor indices decide."""
-    return Effect(number.to_bytes(8, "little"), None, ())

@@ -57,6 +57,9 @@ class Digests(Numbering):
 
 _LARGEST = (1 << 63) - 1
 
+_FAR = 1 << 60
+"""What makes a place positive, for keys."""
+
 
 class Box(NamedTuple):
     """Rows and columns of a memory, as those of `simulator.races.regions.Region`; `exact`: all
@@ -298,9 +301,11 @@ class Memories:
 
     def _number(self, place: Place, pieces: list[Piece], whole: bool) -> int:
         memory, shared, box = place
-        key: Key = pieces[0] if len(pieces) == 1 else tuple(chain.from_iterable(pieces))
-        if not all(one[4] for one in pieces):
-            key = (repr(key),)  # columns may be left of the first byte
+        # Values may begin before the box, and boxes that are not exact before their first byte.
+        key = [
+            (a, b, c + _FAR, d + _FAR, exact, e + _FAR, f + _FAR, number)
+            for a, b, c, d, exact, e, f, number in pieces
+        ]
         if shared and not whole:
             return self._numbering.of("initial", memory, *box, *key)
         return self._numbering.of("read", *key)

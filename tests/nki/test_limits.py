@@ -175,18 +175,21 @@ def test_memory_does_not_grow_with_iterations(monkeypatch, mode, backend, rounds
     assert peaks[1] < peaks[0] + (8 << 10)
 
 
-def test_two_eager_cores_keep_no_numbers_of_what_they_compute():
-    """Each iteration makes a value that was not there before; the cores do not meet meanwhile."""
+@pytest.mark.parametrize("alike", [False, True])
+def test_two_eager_cores_keep_no_numbers_of_what_they_compute(alike):
+    """Each iteration makes a value that was not there before, and writes it; the cores do not meet
+    meanwhile. They write halves, or all of the result both."""
 
     def kernel(a, rounds):
         out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
         half, tile = nl.ds(2 * nl.program_id(0), 2), nl.load(a)
+        half = nl.ds(0, 4) if alike else half
 
         def body(_):
             nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=1.0)
+            nl.store(out[half, :], tile[half, :])
 
         nl.fori_loop(0, rounds, body)
-        nl.store(out[half, :], tile[half, :])
         return out
 
     peaks = []
