@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,9 +20,9 @@ from graph_compiler.hlo.operators import operator
 from graph_compiler.hlo.operators.row import Array, Operator, Value, subject
 from graph_compiler.inputs import checked_inputs
 from graph_compiler.partitions import partitions_of, refuse_undivided
-from graph_compiler.ranks import Alone, Meeting, run_ranks
 from isa.errors import NeuronError
 from nki.errors import named_arguments
+from simulator.ranks import World, run_world
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Computation, Instruction, Module
@@ -124,7 +125,7 @@ class Evaluator:
         rank: int = 0,
         ranks: int = 1,
         partitions: int = 1,
-        meeting: Meeting | None = None,
+        world: World | None = None,
         seed: int = 0,
         custom_calls: dict[str, Callable[..., Value]] | None = None,
         loop_limit: int = LOOP_LIMIT,
@@ -137,7 +138,7 @@ class Evaluator:
         self.partitions = partitions
         self.random = np.random.Generator(np.random.Philox(key=[seed, rank]))
         self.custom_calls = custom_calls or {}
-        self._meeting = meeting if meeting is not None else Alone()
+        self._world = world if world is not None else World(1)
         self.loop_limit = count_argument(loop_limit, "loop_limit", 0, MOST_ITERATIONS)
         self.iterations = 0
         self._refuse_doubling(module.entry, {})
@@ -283,7 +284,8 @@ class Evaluator:
 
     def exchange(self, instruction: Instruction, group: tuple[int, ...], value: Value) -> list[Any]:
         """The values that all ranks of a group pass at this instruction, in the group's order."""
-        return self._meeting.exchange(instruction, self.rank, group, value)
+        brought = self._world.meet(self.rank, group, subject(instruction), value, key=instruction)
+        return [brought[rank] for rank in group]
 
 
 def endless(limit: int, among: str = "") -> NeuronError:
@@ -391,14 +393,14 @@ def evaluate_ranks(
             hint="Evaluate with as many ranks as replicas times partitions.",
         )
     arguments = [checked_inputs(module, values) for values in inputs]
-    meeting = Meeting(ranks)
+    world = World(ranks)
 
     def run(rank: int) -> list[Array]:
-        evaluator = Evaluator(module, rank, ranks, count, meeting, seed, custom_calls, loop_limit)
+        evaluator = Evaluator(module, rank, ranks, count, world, seed, custom_calls, loop_limit)
         with np.errstate(all="ignore"):
             return outputs_of(module, evaluator.call(module.entry, arguments[rank]))
 
-    return run_ranks(meeting, run)
+    return run_world(world, [partial(run, rank) for rank in range(ranks)])
 
 
 def outputs_of(module: Module, value: Value) -> list[Array]:

@@ -30,6 +30,7 @@ class World:
         self._seconds = seconds
         self._changed = threading.Condition()
         self._brought: dict[tuple[Any, int], dict[int, Any]] = {}
+        self._taken: dict[tuple[Any, int], int] = {}
         self._counts: dict[tuple[Any, int], int] = {}
         self._ended: set[int] = set()
         self._waiting: dict[int, tuple[str, tuple[int, ...], dict[int, Any]]] = {}
@@ -56,10 +57,13 @@ class World:
             if self._turn is not None:
                 self._turn.acquire()
 
-    def meet(self, rank: int, members: tuple[int, ...], what: str, message: Any) -> dict[int, Any]:
+    def meet(
+        self, rank: int, members: tuple[int, ...], what: str, message: Any, key: Any = None
+    ) -> dict[int, Any]:
         """What every rank of `members` brings to its meeting of this kind and number. Waits for
-        all of them. Raises deadlock when no rank goes on any more, and value-not-allowed for
-        members that do not run."""
+        all of them. `what` names the kind, and tells it from others if there is no `key`. Raises
+        deadlock when no rank goes on any more, and value-not-allowed for members that do not run.
+        """
         if max(members) >= self.size:
             raise NeuronError(
                 "value-not-allowed",
@@ -67,16 +71,20 @@ class World:
                 + ("rank runs" if self.size == 1 else "ranks run"),
                 why="Every rank of a group takes part in each of its collectives.",
                 hint="Run a kernel with nki.collectives.simulate_ranks, which takes the arguments "
-                "of each rank, and a compiled graph with Compiled.run_ranks.",
+                "of each rank, a graph with evaluate_ranks, and a compiled one with "
+                "Compiled.run_ranks.",
             )
         with self._others_run():
-            return self._met(rank, members, what, message)
+            return self._met(rank, members, what, message, what if key is None else key)
 
-    def _met(self, rank: int, members: tuple[int, ...], what: str, message: Any) -> dict[int, Any]:
+    def _met(
+        self, rank: int, members: tuple[int, ...], what: str, message: Any, key: Any
+    ) -> dict[int, Any]:
         with self._changed:
-            number = self._counts.get(((what, members), rank), 0)
-            self._counts[(what, members), rank] = number + 1
-            brought = self._brought.setdefault(((what, members), number), {})
+            visits = (key, members), rank
+            number = self._counts[visits] = self._counts.get(visits, 0) + 1
+            meeting = (key, members), number
+            brought = self._brought.setdefault(meeting, {})
             brought[rank] = message
             self._waiting[rank] = what, members, brought
             self._changed.notify_all()
@@ -89,6 +97,9 @@ class World:
                         raise _absent(f"rank {rank} waits in {what} for ranks {late}")
             finally:
                 del self._waiting[rank]
+            taken = self._taken[meeting] = self._taken.get(meeting, 0) + 1
+            if taken == len(members):
+                del self._brought[meeting], self._taken[meeting]
             return brought
 
     def _problem(self) -> str:
