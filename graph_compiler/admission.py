@@ -328,8 +328,8 @@ def admit(module: Module, target: Target, options: GraphOptions) -> None:
 def admit_memory(kernel: Kernel, module: Module, target: Target) -> None:
     """Raise documented-refusal for a kernel whose values no memory holds: those that it makes
     itself (EXSP001.rst), or these with parameters, weights and results (EOOM002.rst)."""
+    from graph_compiler.storage.arena import local_bytes
     from nki.ir.nodes import bytes_of
-    from nki.passes.place.arena import local_bytes
 
     room, own = room_of(target), local_bytes(kernel)
     if own > room:

@@ -182,9 +182,9 @@ def compile(
     [array([2., 4., 8.], dtype=float32)]
     """
     from graph_compiler.admission import admit, admit_memory
+    from graph_compiler.storage.arena import ShareArenas, local_bytes
     from nki import progress, settings
     from nki.kernel import compile_traced
-    from nki.passes.place.arena import ShareArenas, local_bytes
 
     module_argument(module, "compile")
     if not isinstance(options, (GraphOptions, type(None))):
@@ -237,9 +237,9 @@ def _plans(
     tried, where these differ, by name."""
     from graph_compiler.lower.assemble import assembled
     from graph_compiler.lower.limits import plans
+    from graph_compiler.storage.unread import DropUnread
     from nki.ir.nodes import operations
-    from nki.passes.order.copies import BalanceCopies
-    from nki.passes.place.unread import DropUnread
+    from nki.transformations.copies import BalanceCopies
 
     def lowered(limits: Any) -> Assembled:
         made = assembled(module, target, options, kernels, limits)

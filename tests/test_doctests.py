@@ -28,10 +28,10 @@ from graph_compiler.hlo.cost import work_of
 from graph_compiler.hlo.operators import operator
 from graph_compiler.pages import operator_pages
 from graph_compiler.sample_inputs import sample_inputs
+from graph_compiler.storage.arena import local_bytes
 from isa.files.text import assemble, disassemble
 from nki.isa.calls import FUNCTIONS
 from nki.language.operators import OPERATORS, Operator
-from nki.passes.place.arena import local_bytes
 from nki.pipeline import stage_text
 
 ROOT = Path(__file__).resolve().parents[1]

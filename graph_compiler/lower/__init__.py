@@ -15,9 +15,9 @@ The passes of kernels (`nki.passes`) do the rest.
 
 - Where several ways of doing a step are right, cost decides. No count is special, and what is the
   same along a row is computed once.
-- Intermediate values take turns in an arena in HBM (`nki.passes.place.arena`), each from its first
-  use in the order of emission to its last and some operations more, so that nothing waits for a
-  place.
+- Intermediate values take turns in an arena in HBM (`graph_compiler.storage.arena`), each from its
+  first use in the order of emission to its last and some operations more, so that nothing waits for
+  a place.
 - Where no rule says what is best there are plans (`limits`). From -O2 on a graph is compiled and
   timed with each plan, up to 80,000 operations in all. A loop whose trips data decide is timed as
   one trip.

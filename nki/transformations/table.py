@@ -9,7 +9,7 @@ from typing import Protocol
 
 from isa.errors import NeuronError
 from nki.ir.nodes import Kernel
-from nki.passes.order.copies import BalanceCopies
+from nki.transformations.copies import BalanceCopies
 from nki.transformations.hoist import Hoist
 from nki.transformations.in_psum import ReadInPsum
 from nki.transformations.reuse import ReuseLoads, ReuseWork

@@ -9,7 +9,7 @@ from isa.enums import Engine, Memory
 from isa.target import TARGETS
 from nki.ir.builder.kernel_builder import Builder
 from nki.ir.nodes import Kernel, operations
-from nki.passes.order.copies import BalanceCopies
+from nki.transformations.copies import BalanceCopies
 
 
 def products(target: str, dtype: str, functions: int = 0) -> Kernel:

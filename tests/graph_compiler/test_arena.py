@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import nki
 import nki.isa as nisa
 import nki.language as nl
+from graph_compiler.storage.arena import ShareArenas, local_bytes
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
 from nki.ir import Kernel, Loop
@@ -19,7 +20,6 @@ from nki.ir.checks.verify import verify
 from nki.ir.nodes import operations, storages
 from nki.ir.text import parse_kernel, print_kernel
 from nki.modes import reference
-from nki.passes.place.arena import ShareArenas, local_bytes
 from nki.pipeline import compile_kernel
 from simulator.execute import run
 from simulator.races.happens_before import check

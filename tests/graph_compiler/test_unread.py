@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from graph_compiler.storage.unread import DropUnread
 from isa.enums import Memory
 from isa.target import TARGETS
 from nki.ir.builder.kernel_builder import Builder
 from nki.ir.nodes import Kernel, operations
-from nki.passes.place.unread import DropUnread
 
 
 def chain(reads: tuple[int, ...] = ()) -> Kernel:

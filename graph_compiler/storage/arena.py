@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from graph_compiler.storage.best_fit import BestFit
 from isa.enums import Memory
 from nki.ir.begins import begin, begun_by, used_by
 from nki.ir.nodes import (
@@ -21,7 +22,6 @@ from nki.ir.nodes import (
 )
 from nki.ir.replace import Renamed
 from nki.ir.rewrite import form_registers
-from nki.passes.place.best_fit import BestFit
 
 
 @dataclass(frozen=True, slots=True)
