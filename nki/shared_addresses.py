@@ -13,7 +13,7 @@ from isa.errors import NeuronError
 from nki.errors import annotate
 from nki.ir.checks.addresses_in_use import share_bytes
 from nki.ir.locations import resolve
-from nki.ir.nodes import Kernel, operations, storages
+from nki.ir.nodes import Kernel, operations, tensors_of
 
 _CODE = "uninitialised-output"
 
@@ -36,7 +36,7 @@ def _overlaps(error: NeuronError, kernel: Kernel) -> Iterator[str]:
         for body in kernel.bodies
         for op in operations(body)
         if resolve(op.location) == error.location
-        for tensor in storages(op.values)
+        for tensor in tensors_of(op)
     }
     for tensor in placed:
         for other in placed:

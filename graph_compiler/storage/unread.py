@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from isa.enums import Memory
 from isa.operations.control import StorageBegin
 from nki.ir.begins import written_by
-from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, operations, storages
+from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, operations, storages, tensors_of
 from nki.ir.rewrite import with_body
 
 
@@ -54,13 +54,13 @@ def _unread(kernel: Kernel) -> set[Op]:
         if alone and read.isdisjoint(written):
             if all(map(is_unread, written)):
                 found.add(op)
-    still = {tensor for op in ops if op not in found for tensor in storages(op.values)}
+    still = {tensor for op in ops if op not in found for tensor in tensors_of(op)}
     return {op for op in found if not _begins(op, still)}
 
 
 def _begins(op: Op, tensors: set[Tensor]) -> bool:
     """Whether an operation begins one of some tensors."""
-    return op.row is StorageBegin and not tensors.isdisjoint(storages(op.values))
+    return op.row is StorageBegin and not tensors.isdisjoint(tensors_of(op))
 
 
 def _read(op: Op) -> Iterable[Tensor]:

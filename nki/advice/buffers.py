@@ -14,7 +14,7 @@ from nki.advice.changed import (
     rewritten,
 )
 from nki.ir.begins import begin, begun_by
-from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, operations, storages
+from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, operations, tensors_of
 from nki.ir.replace import Renamed
 from nki.ir.rewrite import Numbering
 
@@ -101,7 +101,7 @@ def _places(nodes: list[Node]) -> dict[Tensor, dict[int, int]]:
     found: dict[Tensor, dict[int, int]] = {}
     for place, node in enumerate(nodes):
         for op in operations([node]):
-            for tensor in set(storages(op.values)):
+            for tensor in set(tensors_of(op)):
                 counts = found.setdefault(tensor, {})
                 counts[place] = counts.get(place, 0) + (begun_by(op) is None)
     return found

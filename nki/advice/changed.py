@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from isa.target import TARGETS
 from nki.ir.begins import begun_by, written_by
 from nki.ir.locations import resolve
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Tensor, While, operations, storages, walk
+from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Tensor, While, operations, tensors_of, walk
 from nki.ir.rewrite import Numbering, with_body
 
 Line = tuple[str, int]
@@ -110,7 +110,7 @@ def writers(kernel: Kernel) -> dict[Tensor, list[Op]]:
 
 def mentions(node: Node, tensor: Tensor) -> bool:
     """Whether anything in a node is a view of a tensor."""
-    return any(tensor in storages(op.values) for op in operations([node]))
+    return any(tensor in tensors_of(op) for op in operations([node]))
 
 
 def with_ops(kernel: Kernel, replaced: Mapping[Op, Op]) -> Kernel:

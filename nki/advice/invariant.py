@@ -20,7 +20,7 @@ from nki.advice.changed import (
 )
 from nki.advice.reads import fields_of
 from nki.ir.begins import begun, begun_by, used_by, written_by
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Tensor, storages
+from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Tensor, tensors_of
 from nki.ir.replace import Renamed
 from nki.ir.rewrite import Numbering, form_registers
 
@@ -121,7 +121,7 @@ class _Hoisting:
             tensor = left.pop()
             if tensor not in found:
                 found.add(tensor)
-                left += [t for op in made[tensor] for t in storages(op.values) if t in made]
+                left += [t for op in made[tensor] for t in tensors_of(op) if t in made]
         return found
 
     def _constant(self, nodes: list[Node], loop: Loop | None) -> dict[Tensor, list[Op]]:
@@ -162,7 +162,7 @@ class _Hoisting:
 
     def _is_known(self, ops: list[Op], made: dict[Tensor, list[Op]]) -> bool:
         """Whether all that operations use is made of what nothing changes, or given."""
-        used = {tensor for op in ops for tensor in storages(op.values)}
+        used = {tensor for op in ops for tensor in tensors_of(op)}
         return all(t in made or (not t.memory.on_chip and t not in self.writers) for t in used)
 
 

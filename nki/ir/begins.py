@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from isa.operations.control import StorageBegin
-from nki.ir.nodes import Access, Node, Op, Tensor, operations, storages
+from nki.ir.nodes import Access, Node, Op, Tensor, operations, tensors_of
 
 
 def begun_by(node: Node) -> Tensor | None:
@@ -44,7 +44,7 @@ def used_by(node: Node) -> dict[Tensor, None]:
     used: dict[Tensor, None] = {}
     for op in operations([node]):
         if op.row is not StorageBegin:
-            used.update(dict.fromkeys(storages(op.values)))
+            used.update(dict.fromkeys(tensors_of(op)))
     return used
 
 

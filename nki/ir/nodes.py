@@ -328,6 +328,18 @@ def storages(values: Iterable[Any]) -> Iterator[Tensor]:
             value = value.vector_offset
 
 
+def tensors_of(op: Op) -> list[Tensor]:
+    """The tensors that an operation's operands lie in, and those of their row indices."""
+    found: list[Tensor] = []
+    values = op.values
+    for index, _ in op.row.accesses:
+        view = values[index]
+        while view is not None and isinstance(view, Access):
+            found.append(view.storage)
+            view = view.vector_offset
+    return found
+
+
 def operations(nodes: list[Node]) -> Iterator[Op]:
     """The operations of a body, those in loops included."""
     for node in nodes:

@@ -10,7 +10,6 @@ from isa.alu import Activation, AluOperator
 from isa.enums import Memory
 from isa.fields import ENUM_KINDS
 from isa.operations.control import StorageBegin
-from nki.ir.begins import begun_by
 from nki.ir.nodes import (
     Access,
     Kernel,
@@ -252,7 +251,12 @@ class Numbering:
     def begun(self, bodies: list[list[Node]]) -> list[Tensor]:
         """The tensors without those of a core that no body begins any more. What others lie in
         may stand without a beginning: their own ones say when its bytes are used."""
-        begun = {begun_by(node) for body in bodies for node in walk(body)}
+        begun = {
+            node.values[0].storage
+            for body in bodies
+            for node in walk(body)
+            if isinstance(node, Op) and node.row is StorageBegin
+        }
         return [
             tensor
             for tensor in self.tensors

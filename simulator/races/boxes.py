@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from isa.access import UNBOUNDED, AccessPattern, Footprint, footprint
-from isa.columns import Flags, Integers, joined
+from isa.columns import Flags, Integers, distinct, joined
 from simulator.races.regions import Layout, Region, rows_of
 
 _SAMPLES = 64
@@ -83,7 +83,7 @@ class Boxes:
             return
         self._sample(in_hbm, memory)
         pitches = np.zeros(int(memory.max()) + 1, np.int64)
-        for number in np.unique(memory[in_hbm]).tolist():
+        for number in distinct(memory[in_hbm]).values.tolist():
             pitches[number] = self._layout.pitch(number - self._layout.first_tensor)
         *box, exact = rows_of(
             [touched[number].dims for number in range(len(touched))],
@@ -99,7 +99,7 @@ class Boxes:
 
     def _sample(self, in_hbm: Integers, memory: Integers) -> None:
         """Let some operands of each tensor decide its pitch."""
-        for tensor in np.unique(memory[in_hbm]).tolist():
+        for tensor in distinct(memory[in_hbm]).values.tolist():
             mine = in_hbm[memory[in_hbm] == tensor]
             for number in mine[:: -(-mine.size // _SAMPLES)].tolist():
                 pattern, _ = self._patterns[self._which[number]]

@@ -12,7 +12,7 @@ from isa import affine
 from isa.fields import REQUIRED, Attribute, Field, Kind
 from isa.program import SourceLocation
 from nki.ir import locations
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, storages, walk
+from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, tensors_of, walk
 
 
 def print_kernel(kernel: Kernel) -> str:
@@ -67,7 +67,7 @@ def _moved(nodes: list[Node]) -> list[Tensor]:
     appearance."""
     found: dict[Tensor, None] = {}
     for node in walk(nodes):
-        for tensor in storages(node.values) if isinstance(node, Op) else ():
+        for tensor in tensors_of(node) if isinstance(node, Op) else ():
             inner: Tensor | None = tensor
             while inner is not None:
                 if isinstance(inner.offset, affine.Affine):

@@ -7,7 +7,7 @@ body, so that one more loop costs only itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import chain, groupby
 from operator import attrgetter, itemgetter
@@ -20,9 +20,12 @@ from isa.columns import (
     Integers,
     by_first_use,
     distinct,
+    flags_of,
     joined,
     numbered,
     numbered_lists,
+    ordered,
+    places,
     starts_of,
 )
 from isa.machine.control import StorageBegin
@@ -45,11 +48,12 @@ class Accesses:
     known, else 0. `many` tells whether they are so many that columns pay.
     """
 
-    def __init__(self, accesses: Sequence[Access]) -> None:
-        names = np.fromiter(map(id, accesses), np.int64, len(accesses))
+    def __init__(self, accesses: Sequence[Access], order: Integers) -> None:
+        """The accesses in the order of their places in `order`."""
+        names = np.fromiter(map(id, accesses), np.int64, len(accesses))[order]
         _, first, self.which = by_first_use(names)
         self.many = len(accesses) >= MANY
-        self.each = [accesses[at] for at in first.tolist()]
+        self.each = [accesses[at] for at in order[first].tolist()]
         self.tensors, self.tensor = numbered([access.storage for access in self.each])
         views = [(access.dtype, access.strides, access.shape) for access in self.each]
         self.views, self.view = numbered(views)
@@ -81,7 +85,7 @@ class Accesses:
         return [self.each[at] for at in wanted[first].tolist()], which
 
 
-_ACCESSES, _BEGINS = attrgetter("accesses"), attrgetter("begins")
+_BEGINS, _INSTRUCTION = attrgetter("begins"), attrgetter("instruction")
 _FORM = attrgetter("instruction.row", "op.row")
 
 
@@ -127,16 +131,18 @@ class Body:
         )
         steps = self.steps
         if operations is None:
-            operations = np.union1d(operation_starts(steps), self.stretches)
+            begins_of = flags_of(len(steps) + 1, operation_starts(steps), self.stretches)
+            operations = np.flatnonzero(begins_of)
         self.operations = operations
-        accesses = list(map(_ACCESSES, steps))
         begins = list(map(_BEGINS, steps))
-        self.starts = starts_of(np.fromiter(map(len, accesses), np.int64, len(steps)))
         self.begins = np.fromiter(map(len, begins), np.int64, len(steps))
-        self._markers = [marker for marker, _ in chain.from_iterable(begins)]
-        self.accesses = Accesses(
-            [*chain.from_iterable(accesses), *[marker.values[0] for marker in self._markers]]
-        )
+        markers = [marker for marker, _ in chain.from_iterable(begins)]
+        self.instructions: list[Instruction] = [*map(_INSTRUCTION, steps), *markers]
+        self._columns = list(_by_row(self.instructions))
+        accesses, number, write, order = _accesses_of(self._columns)
+        self.accesses = Accesses(accesses, order)
+        self.starts = starts_of(np.bincount(number, minlength=len(steps))[: len(steps)])
+        self.writes: Flags = write[order][: self.starts[-1]]
 
     def _enter(self, level: Level, parent: int, depth: int, runs: list[tuple[int, int]]) -> int:
         """Enter a level and those inside; `runs` are layers, with where their steps in a row end.
@@ -183,12 +189,6 @@ class Body:
         return np.flatnonzero(new)
 
     @cached_property
-    def writes(self) -> Flags:
-        """Of the accesses of all steps, whether they write."""
-        flags = chain.from_iterable(map(attrgetter("writes"), self.steps))
-        return np.fromiter(flags, np.bool_, int(self.starts[-1]))
-
-    @cached_property
     def written(self) -> set[Tensor]:
         """The tensors that steps write or begin. Accesses of others have no order."""
         accesses = self.accesses
@@ -196,7 +196,8 @@ class Body:
         changes[: self.writes.size] = self.writes
         numbers = accesses.tensor[accesses.which[changes]]
         tensors = list(accesses.tensors)
-        return {tensors[number] for number in np.unique(numbers).tolist()}
+        changed = np.flatnonzero(flags_of(len(tensors), numbers))
+        return {tensors[number] for number in changed.tolist()}
 
     @cached_property
     def engine(self) -> Integers:
@@ -214,25 +215,15 @@ class Body:
         return np.where(self.queue >= 0, self.queue, self.engine)
 
     @cached_property
-    def instructions(self) -> list[Instruction]:
-        """Those of the steps and, behind them, the markers of storage."""
-        return [*map(attrgetter("instruction"), self.steps), *self._markers]
-
-    @cached_property
     def kind(self) -> Integers:
         """Numbers for `instructions` that differ, if at all, in their accesses. (Those with
         different numbers may yet be alike, with values that are equal but not the same object.)"""
         instructions = self.instructions
         engine = np.append(self.engine, np.repeat(self.engine, self.begins))
-        rows, row = numbered([instruction.row for instruction in instructions])
-        form = joined(
-            [row, engine, _places([instruction.location for instruction in instructions])]
-        )
+        form = joined([engine, _places([instruction.location for instruction in instructions])])
         kind = np.zeros_like(form)
         known = 0
-        for number in range(len(rows)):
-            mine = np.flatnonzero(row == number)
-            values = zip(*[instructions[at].values for at in mine.tolist()], strict=True)
+        for _, mine, values in self._columns:
             columns = [form[mine], *[_names(column) for column in values]]
             _, _, its = distinct(joined(columns))
             kind[mine] = known + its
@@ -245,12 +236,13 @@ class Body:
         accesses, count = self.accesses, len(self.steps)
         rest = np.flatnonzero(~accesses.plain)
         moved = [at for at in rest.tolist() if form_registers(accesses.each[at])]
-        uses = np.flatnonzero(np.isin(accesses.which[: self.starts[-1]], moved))
+        moves = flags_of(len(accesses.each), np.array(moved, np.int64))
+        uses = np.flatnonzero(moves[accesses.which[: self.starts[-1]]])
         of_access = np.searchsorted(self.starts, uses, "right") - 1
         _, first, kind = distinct(self.kind[:count])
         plain = [self.steps[at].instruction for at in first.tolist()]
         scalar = np.array([_has_register_scalar(instruction) for instruction in plain], np.bool_)
-        return np.union1d(of_access, np.flatnonzero(scalar[kind]))
+        return np.flatnonzero(flags_of(count, of_access) | scalar[kind])
 
     @cached_property
     def operation_kind(self) -> Integers:
@@ -274,6 +266,48 @@ def _has_register_scalar(instruction: Instruction) -> bool:
         for at in instruction.row.register_fields
         if not isinstance(values[at], Access)
     )
+
+
+_Row = tuple[Any, Integers, list[Sequence[Any]]]
+"""A row, the numbers of its instructions, and these's values, a column for each field."""
+
+
+def _by_row(instructions: Sequence[Instruction]) -> Iterator[_Row]:
+    """Instructions row by row."""
+    names, row = numbered([instruction.row for instruction in instructions])
+    for name, mine in zip(names, places(row, len(names))):
+        values = [instructions[at].values for at in mine.tolist()]
+        yield name, mine, list(zip(*values, strict=True))
+
+
+def _accesses_of(rows: list[_Row]) -> tuple[list[Access], Integers, Flags, Integers]:
+    """The accesses of instructions, each with the indices of its rows behind it: of each the number
+    of the instruction, and whether that writes it; and the order in which they come."""
+    slots = 2 * max((len(row.accesses) for row, _, _ in rows), default=0)
+    found: list[Access] = []
+    keys, written = [np.zeros(0, np.int64)], [np.zeros(0, np.bool_)]
+    for row, mine, values in rows:
+        for position, (index, write) in enumerate(row.accesses):
+            column, numbers = _that_are(values[index], mine)
+            indices, by = _that_are([access.vector_offset for access in column], numbers)
+            found += column
+            found += indices
+            keys += [numbers * slots + 2 * position, by * slots + 2 * position + 1]
+            written += [np.full(numbers.size, write), np.zeros(by.size, np.bool_)]
+    key = np.concatenate(keys)
+    return found, key // max(slots, 1), np.concatenate(written), ordered(key)
+
+
+def _that_are(column: Sequence[Any], numbers: Integers) -> tuple[Sequence[Access], Integers]:
+    """The values of a column that are accesses, and their numbers."""
+    kinds = set(map(type, column))
+    are = [issubclass(kind, Access) for kind in kinds]
+    if all(are):
+        return column, numbers
+    if not any(are):
+        return (), numbers[:0]
+    flags = [isinstance(value, Access) for value in column]
+    return [value for value, kept in zip(column, flags) if kept], numbers[flags]
 
 
 def operation_starts(steps: list[Step]) -> Integers:

@@ -25,6 +25,7 @@ from isa.columns import (
     counted,
     distinct,
     elements,
+    is_among,
     joined,
     last_before,
     numbered,
@@ -158,14 +159,14 @@ def _lists(keys: Integers, values: Integers, count: int) -> Lists:
 
 def _named(body: Body) -> tuple[Integers, Integers] | None:
     """Steps that follow others of their level by the author's word, and these."""
-    wanted = {op for step in body.steps for op in step.after}
+    wanted = {op for step in body.steps for op in step.op.after}
     if not wanted:
         return None
     by_op: dict[Op, list[int]] = {}
     late: list[int] = []
     early: list[int] = []
     for number, step in enumerate(body.steps):
-        for op in step.after:
+        for op in step.op.after:
             earlier = by_op.get(op, ())
             early += earlier
             late += [number] * len(earlier)
@@ -242,7 +243,7 @@ class _Rows:
         # tensor into all of its groups. Loops look before they touch.
         of_loop = now.item < 0
         key = joined([np.where(of_loop, ~now.item, 0), now.tensor])
-        own = of_loop & np.isin(key, key[of_loop & now.begin])  # what a loop begins is its own
+        own = of_loop & is_among(key, key[of_loop & now.begin])  # what a loop begins is its own
         looking = np.flatnonzero(~now.begin & ~own)
         place, met = groups.meeting(group[looking])
         place = looking[place]
@@ -517,7 +518,7 @@ class _Looks:
         late, early = [], []
         sure = np.zeros(self.group.size, np.int64)  # what comes between in any case
         in_loops = np.flatnonzero(since & (self.stream >= 0))
-        streams = np.unique(self.stream[in_loops]).tolist()
+        streams = distinct(self.stream[in_loops]).values.tolist()
         for some, wanted in (
             (since, looking & self.write),
             (since & self.write, looking & ~self.write),

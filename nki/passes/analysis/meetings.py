@@ -51,7 +51,7 @@ def _in_columns(boxes: list[Box]) -> Integers:
     spans = np.array([[_whole(span) for span in box.spans] for box in boxes], np.int64)
     start, extent = spans.transpose(2, 0, 1)
     end = start + extent
-    spread = max(range(start.shape[1]), key=lambda at: len(np.unique(start[:, at])))
+    spread = max(range(start.shape[1]), key=lambda at: distinct(start[:, at]).values.size)
     order = np.lexsort((extent[:, spread], start[:, spread]))
     first = start[order, spread]
     until = np.searchsorted(first, end[order, spread])

@@ -44,38 +44,30 @@ REPLICATED = frozenset({RegisterMove, RegisterAlu, RegisterLoad})
 class Step:
     """One machine instruction on engine `engine` (an index into SEQUENCERS).
 
-    `queue` is the DMA queue's stream number, or -1. `accesses` are those of its operands, each
-    with the indices of its rows behind it; `writes` tells of each whether it is written. `begins`
-    are the storage markers that come just before it: (instruction, tensor) pairs.
+    `queue` is the DMA queue's stream number, or -1. `begins` are the storage markers that come just
+    before it: (instruction, tensor) pairs.
     """
 
-    __slots__ = ("accesses", "after", "begins", "engine", "instruction", "op", "queue", "writes")
+    __slots__ = ("begins", "engine", "instruction", "op", "queue")
 
-    def __init__(
-        self,
-        instruction: Instruction,
-        engine: int,
-        op: Op,
-        queue: int = -1,
-        begins: tuple[tuple[Instruction, Tensor], ...] = (),
-    ) -> None:
+    def __init__(self, instruction: Instruction, engine: int, op: Op, queue: int = -1) -> None:
         self.instruction = instruction
         self.engine = engine
         self.op = op
         self.queue = queue
-        self.begins = begins
-        self.after = op.after
-        self.accesses: list[Access] = []
-        self.writes: list[bool] = []
-        values = instruction.values
-        for index, write in instruction.row.accesses:
+        self.begins: tuple[tuple[Instruction, Tensor], ...] = ()
+
+    @property
+    def accesses(self) -> list[Access]:
+        """Those of its operands, each with the indices of its rows behind it."""
+        values = self.instruction.values
+        found: list[Access] = []
+        for index, _ in self.instruction.row.accesses:
             value = values[index]
-            if isinstance(value, Access):
-                self.accesses.append(value)
-                self.writes.append(write)
-                if value.vector_offset is not None:
-                    self.accesses.append(value.vector_offset)
-                    self.writes.append(False)
+            while isinstance(value, Access):
+                found.append(value)
+                value = value.vector_offset
+        return found
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -7,7 +7,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isa.columns import Flags, Integers, by_first_use, counted, distinct, joined, numbered, ordered
+from isa.columns import (
+    Flags,
+    Integers,
+    by_first_use,
+    counted,
+    distinct,
+    flags_of,
+    is_among,
+    joined,
+    numbered,
+    ordered,
+)
 from isa.machine.control import CoreBarrier, StorageBegin
 from nki.passes.analysis.body import Accesses, Body
 from nki.passes.analysis.channels import CoreFacts
@@ -74,7 +85,8 @@ class Touched:
         wanted = tracked[accesses.tensor[access]]
         whole = self._whole()
         if whole:
-            wanted &= ~np.isin(step, [step for step, _, _ in whole])
+            alone = np.array([step for step, _, _ in whole], np.int64)
+            wanted &= ~flags_of(len(body.steps), alone)[step]
         kept = np.flatnonzero(wanted)
         step, access, write = step[kept], access[kept], body.writes[kept]
         boxes, box, fills = _boxes(accesses, access, self.context, body)
@@ -97,7 +109,7 @@ class Touched:
         )
         issued = np.where(body.queue[beginner] >= 0, len(body.steps) + beginner, beginner)
         self.begins = begun._replace(event=issued, begin=begun.write)
-        marked = ~np.isin(beginner * len(tensors) + new, filled)
+        marked = ~is_among(beginner * len(tensors) + new, filled)
         rows = rows.and_(self.begins.of(marked))
         if whole:
             step, tensor, begin = (np.array(column, np.int64) for column in zip(*whole))
@@ -168,7 +180,7 @@ class Touched:
         rows = rows._replace(box=box).of(order)
         place = joined([rows.layer, rows.tensor, rows.stream])
         # What follows a tensor's beginning in one stream is over when that is.
-        kept = np.flatnonzero(rows.begin | ~np.isin(place, place[rows.begin]))
+        kept = np.flatnonzero(rows.begin | ~is_among(place, place[rows.begin]))
         rows, place = rows.of(kept), place[kept]
         flags = 4 * rows.write + 2 * rows.begin + rows.sure
         _, first, which = by_first_use(joined([place, rows.box, flags]))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from isa.columns import Integers
+from isa.columns import Integers, flags_of
 from isa.enums import SEQUENCERS, Engine
 from nki.ir.nodes import Loop, Register
 from nki.passes.analysis.body import Body, Layer
@@ -61,7 +61,7 @@ class Mentions:
         self.by_place: dict[int, list[Register]] = {}
         self.steps: dict[tuple[int, int], list[int]] = {}
         self._of_layers: dict[int, set[Register]] = {}
-        places = np.flatnonzero(np.isin(order, body.mentioning))
+        places = np.flatnonzero(flags_of(order.size, body.mentioning)[order])
         for place, number in zip(places.tolist(), order[places].tolist()):
             step = body.steps[number]
             self.by_place[place] = mentioned(step.instruction)

@@ -22,7 +22,7 @@ from isa.errors import NeuronError
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS, Target
 from nki.ir.begins import begun
-from nki.ir.nodes import Kernel, Loop, Node, Op, Register, Tensor, While, storages
+from nki.ir.nodes import Kernel, Loop, Node, Op, Register, Tensor, While, tensors_of
 from nki.ir.rewrite import with_body
 from nki.passes.analysis.content import Content, kept
 from nki.passes.order.clock import busy_ns
@@ -278,7 +278,7 @@ class _Live:
         numbers: dict[Tensor, int] = {}
         of = []
         for op in operations:
-            found = dict.fromkeys(filter(self.lives.__contains__, storages(op.values)))
+            found = dict.fromkeys(filter(self.lives.__contains__, tensors_of(op)))
             of.append([numbers.setdefault(tensor, len(numbers)) for tensor in found])
         rows = []
         for tensor in numbers:
@@ -366,7 +366,7 @@ def _with_begins(operations: list[Op], begins: Mapping[Tensor, Op]) -> list[Op]:
     left = dict(begins)
     result = []
     for op in operations:
-        for tensor in storages(op.values):
+        for tensor in tensors_of(op):
             if tensor in left:
                 result.append(left.pop(tensor))
         result.append(op)

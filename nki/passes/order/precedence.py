@@ -8,7 +8,7 @@ import numpy as np
 
 from isa.columns import Lists, starts_of
 from isa.target import Target
-from nki.ir.nodes import Op, Register, storages
+from nki.ir.nodes import Op, Register, tensors_of
 from nki.ir.rewrite import form_registers
 from nki.passes.analysis.body import Body
 from nki.passes.analysis.channels import Channels, CoreFacts
@@ -81,7 +81,7 @@ def _addresses_kept(operations: Sequence[Op]) -> list[tuple[int, int]]:
     placed = [
         number
         for number, op in enumerate(operations)
-        if any(tensor.address is not None for tensor in storages(op.values))
+        if any(tensor.address is not None for tensor in tensors_of(op))
     ]
     return list(zip(placed[1:], placed))
 

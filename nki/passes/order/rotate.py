@@ -19,7 +19,7 @@ from isa.errors import NeuronError
 from isa.operations.control import RegisterAlu, RegisterMove
 from isa.target import TARGETS
 from nki.ir.begins import begun
-from nki.ir.nodes import Kernel, Loop, Node, Op, Register, operations, storages, walk
+from nki.ir.nodes import Kernel, Loop, Node, Op, Register, operations, tensors_of, walk
 from nki.ir.rewrite import Cloner, Numbering, form_registers, replace_loops
 from nki.passes.analysis.content import Content, kept
 from nki.passes.order.modelled import modelled_ns
@@ -149,7 +149,7 @@ class _Rotation(NamedTuple):
 
     def _spent(self, nodes: list[Node]) -> float | None:
         """How long nodes take in the order that they are going to have."""
-        own = dict.fromkeys(tensor for op in operations(nodes) for tensor in storages(op.values))
+        own = dict.fromkeys(tensor for op in operations(nodes) for tensor in tensors_of(op))
         kernel = self.kernel.with_bodies([nodes], list(dict.fromkeys(self.kernel.tensors) | own))
         return modelled_ns(kernel, pipelined(kernel, spread(kernel, nodes)))
 

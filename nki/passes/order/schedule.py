@@ -26,6 +26,7 @@ from isa.columns import (
     Lists,
     distinct,
     elements,
+    flags_of,
     joined,
     numbered,
     numbered_lists,
@@ -84,7 +85,7 @@ def schedule(
             window,
             order,
         )
-        for stretch in np.setdiff1d(np.arange(ends.size - 1), first).tolist():
+        for stretch in np.flatnonzero(~flags_of(ends.size - 1, first)).tolist():
             here, there = ends[stretch], int(ends[first[alike[stretch]]])
             length = int(ends[stretch + 1] - here)
             order[here : here + length] = order[there : there + length] + (here - there)
@@ -154,13 +155,12 @@ class Costs:
 
     def of_operation(self, op: Op) -> Timing:
         """What an operation takes."""
-        form: list[Any] = [op.row]
-        for value in op.values:
-            if isinstance(value, Access):
-                form += value.storage.memory, value.dtype, value.shape, value.strides
-                form.append(value.vector_offset is None)
-            else:
-                form.append(value)
+        form: list[Any] = [*op.values, op.row]
+        for index, _ in op.row.accesses:
+            view = form[index]
+            if view is not None and isinstance(view, Access):
+                direct = view.vector_offset is None
+                form[index] = view.storage.memory, view.dtype, view.shape, view.strides, direct
         key = tuple(form)
         try:
             found: Timing | None = self._known.get(key)

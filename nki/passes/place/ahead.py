@@ -11,7 +11,7 @@ from isa.enums import Memory
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS
 from nki.ir.begins import begun, begun_by, used_by, written_by
-from nki.ir.nodes import Kernel, Loop, Node, Op, Tensor, operations, storages
+from nki.ir.nodes import Kernel, Loop, Node, Op, Tensor, operations, storages, tensors_of
 from nki.ir.rewrite import Numbering, replace_loops, with_body
 from nki.passes.order.clock import busy_ns
 from nki.passes.order.modelled import modelled_ns
@@ -165,11 +165,11 @@ def _loads(body: list[Node]) -> _Loads:
     for node in body:
         if not isinstance(node, Op):
             inside = list(operations(node.body))
-            begun -= {tensor for op in inside for tensor in storages(op.values)}
+            begun -= {tensor for op in inside for tensor in tensors_of(op)}
             meeting = meeting or any(op.row.minimum_cores > 1 for op in inside)
             continue
         meeting = meeting or node.row.minimum_cores > 1
-        used = set(storages(node.values))
+        used = set(tensors_of(node))
         if node.row is StorageBegin:
             begun |= {tensor for tensor in used if tensor.memory is Memory.sbuf}
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isa.enums import Memory
-from nki.ir.begins import begun_by
+from isa.operations.control import StorageBegin
 from nki.ir.nodes import Access, Node, Op, Tensor
 from nki.ir.rewrite import with_body
 
@@ -67,15 +67,16 @@ class LiveRanges:
                     self._begin(tensor, first, begun, result).last = self._position
                 result.append(with_body(node, body))
                 continue
-            mine = begun_by(node)
-            if mine is not None and mine.memory.on_chip:
-                begun[mine] = node
-                continue
-            self._position += 1
+            if node.row is StorageBegin:
+                mine = node.values[0].storage
+                if mine.memory.on_chip:
+                    begun[mine] = node
+                    continue
+            self._position = position = self._position + 1
             values = node.values
             for index, _ in node.row.accesses:
                 view = values[index]
-                while isinstance(view, Access):
+                while view is not None and isinstance(view, Access):
                     tensor = view.storage
                     view = view.vector_offset
                     if not tensor.pitch:
@@ -84,9 +85,9 @@ class LiveRanges:
                         inside[tensor] = None
                     life = lives.get(tensor)
                     if life is not None:
-                        life.last = self._position
+                        life.last = position
                     elif tensor in begun:
-                        self._begin(tensor, self._position, begun, result)
+                        self._begin(tensor, position, begun, result)
             result.append(node)
         return result
 

@@ -21,7 +21,7 @@ from isa.operations.control import StorageBegin
 from isa.program import Guard
 from nki.ir.checks.verify import is_negative, reach
 from nki.ir.locations import resolve
-from nki.ir.nodes import Access, Kernel, LimitedAccess, Node, Op, Tensor, bytes_of, storages
+from nki.ir.nodes import Access, Kernel, LimitedAccess, Node, Op, Tensor, bytes_of, tensors_of
 from nki.ir.replace import AccessReplacer, seen_through
 
 
@@ -82,7 +82,7 @@ class _Body(AccessReplacer):
             return copies
         if node.row is StorageBegin and not self._depth and self._is_fresh(node.values[0].storage):
             return []
-        for tensor in storages(node.values):
+        for tensor in tensors_of(node):
             self._use(tensor)
         return super().node(node)
 

@@ -21,7 +21,7 @@ from isa.spec import Operation
 from isa.target import Target
 from nki.ir.begins import begin, begun, rows_of, used_by, written_by
 from nki.ir.locations import resolve
-from nki.ir.nodes import Access, Node, Op, Tensor, storages, walk
+from nki.ir.nodes import Access, Node, Op, Tensor, tensors_of, walk
 from nki.ir.replace import Renamed
 from nki.ir.rewrite import Numbering, form_registers, with_body
 from nki.passes.analysis.footprint import box_of
@@ -289,7 +289,7 @@ def _met(nodes: list[Node]) -> Iterator[Tensor]:
     """The tensors that other cores reach into."""
     for node in walk(nodes):
         if isinstance(node, Op) and node.row.meets:
-            yield from storages(node.values)
+            yield from tensors_of(node)
 
 
 def _overwrites(node: Node, tensor: Tensor) -> bool:

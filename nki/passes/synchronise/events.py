@@ -25,7 +25,7 @@ def after(other: Event, event: Event) -> bool:
 def joined(known: Sequence[int], event: Event) -> Sequence[int]:
     """What an engine knows once it has waited for an event."""
     stream, position, engine, issued, theirs, _ = event
-    both = list(map(max, known, theirs))
+    both = [one if one > other else other for one, other in zip(known, theirs)]
     if both[engine] < issued:
         both[engine] = issued
     if both[stream] < position:
