@@ -123,6 +123,7 @@ class Walk:
         completions = self.completions[-1]
         kept, whole = self.kept, self.iteration * ITERATION
         starts, follows, steps = core.starts, core.follows, core.steps
+        before, space = self.completions[-2] if self.iteration else (), core.space + base
         first = starts[self.at]
         for place, engine, queue, last in zip(
             range(self.at, end),
@@ -134,7 +135,12 @@ class Walk:
             wanted: dict[int, Event] = {}
             for name in follows[first:last]:
                 if name >= steps:
-                    _raise(wanted, self._events(name))
+                    # Most are what the iteration before did at a place.
+                    if before and space <= name < space + len(before):
+                        found = before[name - space]
+                        _raise(wanted, self._events(name) if found is None else (found,))
+                    else:
+                        _raise(wanted, self._events(name))
                     continue
                 event = completions[name - base] or restored(self, name)
                 stream, position = event[0], event[1]
