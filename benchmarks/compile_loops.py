@@ -22,7 +22,7 @@ from multiprocessing import get_context
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from isa.collection import collection_paused
+from isa.gc_pause import collection_paused
 from nki.ir.nodes import Op, walk
 from nki.passes.lower import lower
 from nki.pipeline import compile_kernel, optimise

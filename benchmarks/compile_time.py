@@ -38,10 +38,10 @@ from matmul_kernels import LADDER
 
 import nki
 import nki.language as nl
-from isa.collection import collection_paused
 from isa.files.container import write
 from isa.files.encoding import encode_stream
 from isa.files.reroll import reroll
+from isa.gc_pause import collection_paused
 from isa.operations.control import StorageBegin
 from nki.ir.nodes import Op, walk
 from nki.pipeline import compile_kernel

@@ -36,8 +36,8 @@ from isa.machine.elementwise import TensorCopy
 from isa.machine.gather import GatherElements, LocalGather, StreamShuffle
 from isa.machine.mx import LoadStationaryMx, MultiplyMovingMx, QuantizeMx
 from isa.machine.tensor import LoadStationary, MultiplyMoving, TransposeStationary
+from simulator.device_state import Arena, LoadedTiles
 from simulator.kernels import fixed
-from simulator.machine import Arena, LoadedTiles
 from simulator.native.codegen.library import Library, host_levels, library
 from simulator.native.codegen.rates import multiply_adds
 from simulator.native.matmul.gemm import Multiply

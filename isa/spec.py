@@ -15,7 +15,7 @@ from isa.enums import Engine
 from isa.fields import HBM, REQUIRED, Attribute, EngineState, Field, Kind, Operand
 
 if TYPE_CHECKING:
-    from isa.cost import Cost
+    from isa.cost_formula import Cost
     from isa.meaning import Meaning
     from isa.rules.form import Rule, Suspicion
     from isa.target import Target

@@ -22,8 +22,8 @@ from nki.trace.call import refuse_without_data
 
 if TYPE_CHECKING:
     from nki.ir.nodes import Kernel
+    from simulator.device_state import Capacity
     from simulator.execute import Loaded, RunResult
-    from simulator.machine import Capacity
     from simulator.profile import Profile
     from simulator.profile.verdict import Advisor
     from simulator.timing import Timeline

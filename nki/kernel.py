@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from isa.collection import collection_paused
 from isa.errors import NeuronError
+from isa.gc_pause import collection_paused
 from isa.target import Target
 from nki import progress, settings
 from nki.artifacts import keep

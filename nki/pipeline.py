@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from isa.collection import collection_paused
 from isa.errors import NeuronError
+from isa.gc_pause import collection_paused
 from isa.program import Program
 from nki import progress
 from nki.ir.nodes import Kernel

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from isa.access import AccessPattern
-from isa.cost import elements
+from isa.cost_formula import elements
 from isa.errors import NeuronError
 from isa.spec import Instruction, Meeting
 from simulator.checks.marks import Tracked

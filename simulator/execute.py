@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from isa.collection import collection_paused
 from isa.enums import STREAMS, Engine
 from isa.errors import NeuronError
+from isa.gc_pause import collection_paused
 from isa.program import Program
 from isa.target import resolve
 from simulator.checks.initialised import Finding, Shadow
+from simulator.device_state import Capacity, Device
 from simulator.host import Prepared, prepare, shared_accesses
-from simulator.machine import Capacity, Device
 from simulator.malformed import refuses_malformed
 from simulator.native.codegen.library import library
 from simulator.oracle import quiet

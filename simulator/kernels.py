@@ -15,7 +15,7 @@ from isa.spec import MachineInstruction
 from simulator.oracle import kernel_of
 
 if TYPE_CHECKING:
-    from simulator.machine import CoreState
+    from simulator.device_state import CoreState
     from simulator.native.plans.plan import Plan
 
 Call = Callable[[], Any]

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isa.collection import collection_paused
 from isa.errors import NeuronError
+from isa.gc_pause import collection_paused
 from isa.program import Program
 from simulator.checks.marks import CLEAN, INITIALISED, MIXED
 from simulator.execute import ControlTrace, Loaded, LoadedProgram, RunResult
@@ -28,7 +28,7 @@ from simulator.views import Array
 
 if TYPE_CHECKING:
     from simulator.checks.marks import Region
-    from simulator.machine import Capacity, Device
+    from simulator.device_state import Capacity, Device
 
 
 def load(

@@ -25,10 +25,10 @@ from isa.program import RegisterReference
 from isa.spec import Instruction, MachineInstruction, Meeting
 from simulator.checks.marks import CLEAN, DEAD, Region, Tracked
 from simulator.checks.unset import UNSET, maybe_unset, unset_register
-from simulator.columns import Stage, TrackedColumns, through
 from simulator.control import CONTROL
 from simulator.exchange import Attendance, Exchange, Message
 from simulator.host import Elision
+from simulator.indirect_columns import Stage, TrackedColumns, through
 from simulator.kernels import fixed, moving
 from simulator.races.replicated import Replicated
 from simulator.streams import HALTED, Action, RunningStream
@@ -36,7 +36,7 @@ from simulator.views import Indirect, Window, Windows
 
 if TYPE_CHECKING:
     from simulator.checks.initialised import Shadow
-    from simulator.machine import CoreState
+    from simulator.device_state import CoreState
 
 Call = Callable[[], Any]
 

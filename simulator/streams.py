@@ -21,7 +21,7 @@ from isa.spec import Instruction
 from simulator.watchdog import LOOK_EVERY, Watchdog
 
 if TYPE_CHECKING:
-    from simulator.machine import CoreState
+    from simulator.device_state import CoreState
 
 Action = Callable[[], int | None]
 Amounts = tuple[tuple[int, int], ...]

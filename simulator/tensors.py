@@ -27,7 +27,7 @@ from simulator.views import Array, Windows, strided
 if TYPE_CHECKING:
     from simulator.checks.initialised import Shadow
     from simulator.checks.marks import Space
-    from simulator.machine import Device
+    from simulator.device_state import Device
     from simulator.native.loop.program import NativeProgram
     from simulator.prepare import Preparation
 

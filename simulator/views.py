@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from isa.access import AccessPattern
-    from simulator.machine import CoreState
+    from simulator.device_state import CoreState
 
 Array = np.ndarray[Any, Any]
 """Elements of any dtype and shape."""

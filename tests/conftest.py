@@ -94,7 +94,7 @@ def _held() -> dict[str, int]:
 @pytest.fixture(autouse=True, scope="module")
 def _collected(_held: dict[str, int]) -> Iterator[None]:
     """Errors that pytest holds are in cycles with frames, and so with what eager mode has of a
-    device; tracing and running make collections rare (`isa.collection`)."""
+    device; tracing and running make collections rare (`isa.gc_pause`)."""
     yield
     now = held_memory()
     if not now or now > _held["bytes"] + GROWTH:

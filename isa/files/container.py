@@ -23,10 +23,10 @@ from pathlib import Path
 from struct import Struct
 from typing import Any
 
-from isa.collection import collection_paused
 from isa.errors import NeuronError
 from isa.files.archive import Contents, pack_archive, program_files, read_files, unpack_archive
 from isa.files.encoding import MALFORMED, table_digest
+from isa.gc_pause import collection_paused
 from isa.program import Program
 
 FORMAT = 4

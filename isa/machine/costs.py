@@ -6,7 +6,7 @@ the measurements, which are of trn2. gen4 takes over gen3's unless its own docum
 
 from __future__ import annotations
 
-from isa.cost import Case, Cost
+from isa.cost_formula import Case, Cost
 
 _DOCUMENTED = "COSTS"
 _MEASURED = "MEASURED"

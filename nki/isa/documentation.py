@@ -10,7 +10,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from isa.cost import QUANTITIES, Case
+from isa.cost_formula import QUANTITIES, Case
 from isa.enums import Memory
 from isa.expansions import expansions
 from isa.fields import ENUM_KINDS, Attribute, Field, Operand, Role

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from isa.affine import Affine, Predicate
-from isa.collection import collection_paused
 from isa.enums import Condition, Engine, Memory, RegisterOperation
 from isa.errors import NeuronError
+from isa.gc_pause import collection_paused
 from isa.machine.control import Branch, Halt, LoopBegin, LoopEnd, RegisterAlu
 from isa.operations.control import StorageBegin
 from isa.program import CoreProgram, Program, RegisterReference
@@ -29,14 +29,14 @@ from nki.passes.emit.declarations import hbm_tensors, program_of, storage_record
 from nki.passes.emit.location_table import LocationTable
 from nki.passes.place.allocate import check_addresses
 from nki.passes.place.roots import ResolveRoots
-from simulator.machine import Capacity
+from simulator.device_state import Capacity
 
 _ALIGNMENT = 64
 """Bytes. Rows of different tensors share no line of a cache."""
 
 _PAGE = 4096
-"""Bytes of a partition come in whole pages: with what `simulator.machine` adds to them, partitions
-begin in different sets of a cache."""
+"""Bytes of a partition come in whole pages: with what `simulator.device_state` adds to them,
+partitions begin in different sets of a cache."""
 
 
 Source = tuple[Op, int] | None

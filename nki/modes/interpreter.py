@@ -30,10 +30,10 @@ from simulator.checks import engine_marks
 from simulator.checks.initialised import Shadow
 from simulator.checks.marks import CLEAN, EMPTY, Tracked, covers
 from simulator.checks.unset import unset_register
-from simulator.columns import Stage, TrackedColumns, through
+from simulator.device_state import CoreState
 from simulator.exchange import Exchange, Message
+from simulator.indirect_columns import Stage, TrackedColumns, through
 from simulator.kernels import fixed
-from simulator.machine import CoreState
 from simulator.oracle import fill_sentinel, load_register, store_register
 from simulator.races.replicated import InStep, effect_of
 from simulator.races.unordered import Unordered

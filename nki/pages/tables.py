@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 
 from isa.alu import ACTIVATIONS, ALU, Activation, AluOperator
-from isa.cost import QUANTITIES
+from isa.cost_formula import QUANTITIES
 from isa.dtypes import DTYPES, DType
 from isa.memory import MEMORIES, PORT_CONFLICTS, start_partitions
 from isa.target import DOCUMENTS, TARGETS, Figure

@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import isa.files.encoding
 import isa.files.operand_table
-from isa.cost import Case, Cost
+from isa.cost_formula import Case, Cost
 from isa.files.codecs import codec
 from isa.machine import MACHINE_INSTRUCTIONS
 from isa.spec import MachineInstruction

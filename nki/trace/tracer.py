@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from isa.affine import DECIDE
-from isa.collection import collection_paused
 from isa.errors import NeuronError
+from isa.gc_pause import collection_paused
 from isa.target import Target
 from nki.ir.builder.core_builder import refuse_others
 from nki.ir.builder.declarations import Declarations

@@ -17,7 +17,7 @@ from isa.spec import Instruction, MachineInstruction
 from simulator.checks.initialised import Shadow
 from simulator.checks.marks import CLEAN, EMPTY
 from simulator.checks.vector_rows import keeps_registers
-from simulator.machine import CoreState
+from simulator.device_state import CoreState
 
 Key = tuple[Any, ...]
 

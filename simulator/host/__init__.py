@@ -15,8 +15,8 @@ from dataclasses import replace
 from functools import cached_property
 
 from isa.access import AccessPattern
-from isa.collection import collection_paused
 from isa.enums import Engine, Memory
+from isa.gc_pause import collection_paused
 from isa.program import Program
 from isa.spec import Instruction
 from simulator.host.elision import CoreElision, Elision, Kind

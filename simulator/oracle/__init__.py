@@ -3,8 +3,9 @@
 `KERNELS[row name](state, *values)` executes one instruction. `values` align with the row's
 `field_names`; each operand is a view (`simulator.views`), a number where the row allows an
 immediate, or None; register-valued attributes have been read already. `state` is a
-`simulator.machine.CoreState`, in which the caller has set `engine` and, for rows with accumulate
-registers, `start_partition`. Operands may differ in shape when their elements per partition agree.
+`simulator.device_state.CoreState`, in which the caller has set `engine` and, for rows with
+accumulate registers, `start_partition`. Operands may differ in shape when their elements per
+partition agree.
 
 Every executor calls these same functions, or native code with the same results
 (`simulator.kernels`), so executors agree bit for bit. Arithmetic writes one NaN, the positive quiet

@@ -11,7 +11,7 @@ from isa.enums import ReduceCommand
 from isa.errors import NeuronError
 from isa.machine import accumulate as instructions
 from isa.machine import scalar
-from simulator.machine import CoreState
+from simulator.device_state import CoreState
 from simulator.numerics.conversion import load_fp32, store
 from simulator.numerics.expressions import alu
 from simulator.numerics.special_values import canonical_nan

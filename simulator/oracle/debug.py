@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from isa.machine import debug
-from simulator.machine import CoreState
+from simulator.device_state import CoreState
 from simulator.oracle.table import kernel
 from simulator.printed import FILES
 from simulator.views import Array

@@ -9,7 +9,7 @@ import numpy as np
 from isa.alu import AluOperator
 from isa.errors import NeuronError
 from isa.machine import dma
-from simulator.machine import CoreState
+from simulator.device_state import CoreState
 from simulator.numerics.conversion import convert, load_fp32, store
 from simulator.numerics.expressions import alu
 from simulator.numerics.special_values import canonical_nan

@@ -9,7 +9,7 @@ import numpy as np
 
 from isa.errors import NeuronError
 from isa.machine import gather
-from simulator.machine import CoreState
+from simulator.device_state import CoreState
 from simulator.oracle.table import kernel
 from simulator.views import Array, bits
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from isa.alu import AluOperator
 from isa.machine import gpsimd
-from simulator.machine import CoreState
+from simulator.device_state import CoreState
 from simulator.numerics.conversion import load_fp32, store
 from simulator.numerics.special_values import canonical_nan
 from simulator.oracle.reduction import reduce_rows

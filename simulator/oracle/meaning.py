@@ -26,7 +26,7 @@ from isa.meaning import (
     contains,
 )
 from isa.spec import MachineInstruction
-from simulator.machine import CoreState
+from simulator.device_state import CoreState
 from simulator.numerics import expressions
 from simulator.numerics.conversion import convert, load_fp32, store, store_integers, store_number
 from simulator.numerics.expressions import native_integers

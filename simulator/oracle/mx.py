@@ -6,7 +6,7 @@ import numpy as np
 
 from isa.machine import mx
 from isa.machine.mx import GROUP_PARTITIONS
-from simulator.machine import CoreState, StationaryTile
+from simulator.device_state import CoreState, StationaryTile
 from simulator.numerics import packed
 from simulator.numerics.conversion import load_fp32
 from simulator.oracle.control import sentinel_bits

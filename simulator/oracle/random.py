@@ -8,7 +8,7 @@ import numpy as np
 
 from isa.machine import random
 from isa.machine.random import GENERATORS, Generator
-from simulator.machine import CoreState
+from simulator.device_state import CoreState
 from simulator.numerics.conversion import load_fp32, store
 from simulator.numerics.random import draw, seeded, uniform
 from simulator.numerics.special_values import canonical_nan

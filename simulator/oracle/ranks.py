@@ -8,7 +8,7 @@ import numpy as np
 
 from isa.errors import NeuronError
 from isa.machine import ranks
-from simulator.machine import CoreState
+from simulator.device_state import CoreState
 from simulator.oracle.table import kernel
 from simulator.ranks import place
 from simulator.views import Array, bits

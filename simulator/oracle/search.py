@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from isa.machine import search
-from simulator.machine import CoreState
+from simulator.device_state import CoreState
 from simulator.numerics.conversion import convert, load_fp32, store, store_number
 from simulator.numerics.special_values import canonical_nan
 from simulator.oracle.table import kernel

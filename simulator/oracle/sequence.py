@@ -6,7 +6,7 @@ import numpy as np
 
 from isa.machine import sequence
 from isa.machine.gather import GPSIMD_PARTITIONS
-from simulator.machine import CoreState
+from simulator.device_state import CoreState
 from simulator.numerics.conversion import load_fp32, store_integers
 from simulator.oracle.table import kernel
 from simulator.views import Array, bits

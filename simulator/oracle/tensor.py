@@ -6,7 +6,7 @@ import numpy as np
 
 from isa.errors import NeuronError
 from isa.machine import tensor
-from simulator.machine import CoreState, StationaryTile
+from simulator.device_state import CoreState, StationaryTile
 from simulator.numerics.conversion import convert, load_fp32, store
 from simulator.numerics.matmul import ROWS, fits_short, padded, product
 from simulator.numerics.special_values import canonical_nan

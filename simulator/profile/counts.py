@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from isa.access import AccessPattern
-from isa.cost import elements
+from isa.cost_formula import elements
 from isa.dtypes import DTYPES
 from isa.enums import Engine, Memory
 from isa.machine.activation2 import Activate2

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isa.access import AccessPattern
-from isa.cost import elements
+from isa.cost_formula import elements
 from isa.dtypes import DTYPES
 from isa.enums import Engine, Memory
 from isa.files.stream import StreamColumns, moving

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa.columns import numbered
-from isa.cost import Case
+from isa.cost_formula import Case
 from isa.enums import SEQUENCERS, Engine, Memory
 from isa.errors import NeuronError
 from isa.program import Program

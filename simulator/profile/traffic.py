@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from isa.access import AccessPattern
-from isa.cost import elements
+from isa.cost_formula import elements
 from isa.dtypes import DTYPES
 from isa.program import SPILLED, Program, TensorDeclaration
 from isa.sections import Table

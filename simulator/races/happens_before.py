@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa.collection import collection_paused
 from isa.enums import Engine
 from isa.files.stream import Pairs
+from isa.gc_pause import collection_paused
 from isa.program import Program
 from simulator.races.accesses import Accesses
 from simulator.races.clocks import Clocks, Steps

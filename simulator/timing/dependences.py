@@ -16,7 +16,7 @@ import numpy as np
 from isa.access import AccessPattern
 from isa.columns import Flags, Integers, Lists, ordered, starts_of
 from isa.columns.walks import walk
-from isa.cost import elements
+from isa.cost_formula import elements
 from isa.spec import Instruction
 from simulator.timing import events as e
 from simulator.timing.boxes import Boxes

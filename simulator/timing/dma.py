@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from isa.access import AccessPattern
-from isa.cost import elements
+from isa.cost_formula import elements
 from isa.dtypes import DTYPES
 from isa.enums import DgeMode
 from isa.machine.dma import DmaTranspose

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from isa.cost import elements
+from isa.cost_formula import elements
 from isa.dtypes import DTYPES
 from isa.machine import mx, tensor
 from isa.spec import Instruction, MachineInstruction

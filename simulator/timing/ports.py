@@ -14,7 +14,7 @@ import numpy as np
 from isa.access import AccessPattern
 from isa.columns import Integers
 from isa.columns.walks import walk
-from isa.cost import elements
+from isa.cost_formula import elements
 from isa.enums import Engine, Memory
 from isa.spec import Instruction
 from isa.target import Target

@@ -20,8 +20,8 @@ from nki.ir.nodes import Kernel
 from nki.ir.text import parse_kernel
 from nki.modes import reference
 from nki.modes.in_order import in_order
+from simulator.device_state import Capacity
 from simulator.execute import LoadedProgram
-from simulator.machine import Capacity
 from simulator.native.codegen.library import library
 from simulator.watchdog import Limits, limited
 

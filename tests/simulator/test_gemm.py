@@ -21,8 +21,8 @@ from isa.machine.tensor import (
     TransposeStationary,
 )
 from simulator import native
+from simulator.device_state import StationaryTile
 from simulator.kernels import fixed
-from simulator.machine import StationaryTile
 from simulator.native.codegen.levels import Form
 from simulator.native.matmul import plans as matmul
 from simulator.native.matmul.gemm import Blocking, Multiply

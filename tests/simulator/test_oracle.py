@@ -17,7 +17,7 @@ from isa.enums import Engine, ReduceCommand
 from isa.errors import NeuronError
 from isa.machine import MACHINE_INSTRUCTIONS
 from simulator.control import CONTROL
-from simulator.machine import CoreState
+from simulator.device_state import CoreState
 from simulator.numerics.conversion import load_fp32, store
 from simulator.oracle import KERNELS, fill_sentinel, load_register, quiet, store_register
 from simulator.views import Indirect, dtype_name, strided

@@ -8,7 +8,7 @@ import numpy as np
 
 from isa.dtypes import DTYPES
 from isa.enums import Engine
-from simulator.machine import Arena, LoadedTiles
+from simulator.device_state import Arena, LoadedTiles
 from simulator.numerics.conversion import store
 from simulator.views import strided
 

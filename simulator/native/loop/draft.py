@@ -29,7 +29,7 @@ from simulator.native.threads.team import parts
 from simulator.views import Window
 
 if TYPE_CHECKING:
-    from simulator.machine import CoreState
+    from simulator.device_state import CoreState
 
 Members = dict[str, Word]
 

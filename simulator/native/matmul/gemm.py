@@ -58,8 +58,8 @@ from simulator.native.matmul.gemm_image import (
     smaller,
     smallest_at,
 )
-from simulator.native.matmul.gemm_kept import KeptStrip, KeptStrips
 from simulator.native.matmul.gemm_tiles import ROWS, Tiles
+from simulator.native.matmul.packed_strips import KeptStrip, KeptStrips
 from simulator.numerics.matmul import SHORT, fits_short
 
 WORDS = (

@@ -36,10 +36,10 @@ class Word(IntEnum):
     instruction found another tile than it takes. `maker`: the address of what makes panels; those
     of the columns from `first` to `end` are made. `short`: whether products with it are sums of
     short chains, if the moving tile's dtype allows it too (`simulator.numerics.matmul`). `pending`:
-    of `simulator.native.loop.tensor_queue`. `kept`: the address of the memory for strips of moving
-    tiles (`simulator.native.matmul.gemm_kept`), or 0; `origin` is that of SBUF, whose partitions
-    are `pitch` bytes apart. `smallest`: the first of a word for each chunk of columns, the
-    smallest of `magnitudes_less_one` of its pairs.
+    of `simulator.native.loop.tensor_queue`. `kept`: the address of the memory for packed strips of
+    moving tiles (`simulator.native.matmul.packed_strips`), or 0; `origin` is that of SBUF, whose
+    partitions are `pitch` bytes apart. `smallest`: the first of a word for each chunk of columns,
+    the smallest of `magnitudes_less_one` of its pairs.
     """
 
     form = 0

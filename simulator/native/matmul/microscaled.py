@@ -41,7 +41,7 @@ from simulator.oracle.table import KERNELS
 from simulator.views import Array, Window, dtype_name
 
 if TYPE_CHECKING:
-    from simulator.machine import CoreState
+    from simulator.device_state import CoreState
 
 
 LANES = 4

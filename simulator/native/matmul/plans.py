@@ -17,7 +17,7 @@ from isa.dtypes import BY_CODE, DTYPES
 from isa.enums import Engine
 from isa.machine import tensor
 from isa.spec import MachineInstruction
-from simulator.machine import StationaryTile
+from simulator.device_state import StationaryTile
 from simulator.memory import LINE as CACHE_LINE
 from simulator.memory import bytes_at_line
 from simulator.native.codegen.levels import Form, Level
@@ -37,7 +37,7 @@ from simulator.native.matmul.gemm_image import (
     Word,
     image_bytes,
 )
-from simulator.native.matmul.gemm_kept import room_for_strips
+from simulator.native.matmul.packed_strips import room_for_strips
 from simulator.native.matmul.turned import WORDS as TURN
 from simulator.native.matmul.turned import Turn
 from simulator.native.plans.iteration_space import dims, space
@@ -61,7 +61,7 @@ from simulator.oracle.table import KERNELS
 from simulator.views import Array, dtype_name, view_dtype
 
 if TYPE_CHECKING:
-    from simulator.machine import Arena, CoreState
+    from simulator.device_state import Arena, CoreState
 
 
 _ELEMENT = 4

@@ -27,7 +27,7 @@ from simulator.views import Array, bits, dtype_name, view_dtype
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from simulator.machine import CoreState
+    from simulator.device_state import CoreState
 
 
 _LANES = 8

@@ -25,7 +25,7 @@ from simulator.native.plans.iteration_space import (
 from simulator.views import Array, Indirect
 
 if TYPE_CHECKING:
-    from simulator.machine import CoreState
+    from simulator.device_state import CoreState
 
 Call = Callable[[], None]
 Pack = Callable[[Any], int]

@@ -28,7 +28,7 @@ from simulator.oracle.accumulate import accumulators
 from simulator.views import Array
 
 if TYPE_CHECKING:
-    from simulator.machine import CoreState
+    from simulator.device_state import CoreState
 
 
 class AccumulatingPlan:

@@ -28,7 +28,7 @@ from simulator.oracle.table import KERNELS
 from simulator.views import Array, Indirect, dtype_name
 
 if TYPE_CHECKING:
-    from simulator.machine import CoreState
+    from simulator.device_state import CoreState
 
 
 MOST_ROWS = 1024

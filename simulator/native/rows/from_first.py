@@ -16,7 +16,7 @@ from simulator.native.rows.elementwise import MapStep, Operand, constant, conver
 from simulator.views import Array, bits
 
 if TYPE_CHECKING:
-    from simulator.machine import CoreState
+    from simulator.device_state import CoreState
 
 
 def _split(data: Array, kept: int, count: int, step: int) -> tuple[Array, Array]:

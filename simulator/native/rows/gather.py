@@ -30,7 +30,7 @@ from simulator.oracle.gather import shuffled
 from simulator.views import Array, Window, bits, dtype_name
 
 if TYPE_CHECKING:
-    from simulator.machine import CoreState
+    from simulator.device_state import CoreState
 
 
 def step_of(view: Array) -> int | None:

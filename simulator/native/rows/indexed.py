@@ -44,7 +44,7 @@ from simulator.oracle.table import KERNELS
 from simulator.views import Array, Indirect, dtype_name, same_type
 
 if TYPE_CHECKING:
-    from simulator.machine import CoreState
+    from simulator.device_state import CoreState
     from simulator.native.codegen.library import Function
 
 

@@ -37,7 +37,7 @@ from simulator.numerics.random import WEYL
 from simulator.views import Array, same_type
 
 if TYPE_CHECKING:
-    from simulator.machine import CoreState
+    from simulator.device_state import CoreState
 
 
 _WORD = 4

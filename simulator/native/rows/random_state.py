@@ -20,7 +20,7 @@ from simulator.numerics.random import COUNTER_STEP, MULTIPLIERS
 from simulator.views import Array, dtype_name
 
 if TYPE_CHECKING:
-    from simulator.machine import CoreState
+    from simulator.device_state import CoreState
 
 
 class StatePlan:

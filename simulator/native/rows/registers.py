@@ -19,7 +19,7 @@ from simulator.native.plans.table import compiled, plans
 from simulator.views import Array, dtype_name
 
 if TYPE_CHECKING:
-    from simulator.machine import CoreState
+    from simulator.device_state import CoreState
 
 
 _LIMIT = 2.0**31

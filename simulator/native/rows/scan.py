@@ -37,7 +37,7 @@ from simulator.oracle.accumulate import STARTS, accumulators, beginning
 from simulator.views import Array
 
 if TYPE_CHECKING:
-    from simulator.machine import CoreState
+    from simulator.device_state import CoreState
 
 
 @dataclass(frozen=True, slots=True)

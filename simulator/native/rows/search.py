@@ -20,7 +20,7 @@ from simulator.oracle.search import SLOTS
 from simulator.views import Array, dtype_name
 
 if TYPE_CHECKING:
-    from simulator.machine import CoreState
+    from simulator.device_state import CoreState
 
 
 _FLOAT = 4

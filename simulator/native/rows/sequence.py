@@ -21,7 +21,7 @@ from simulator.native.rows.gather import every_partition, step_of
 from simulator.views import Array, Window, dtype_name
 
 if TYPE_CHECKING:
-    from simulator.machine import CoreState
+    from simulator.device_state import CoreState
 
 
 _SIDE = GPSIMD_PARTITIONS

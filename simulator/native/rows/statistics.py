@@ -21,7 +21,7 @@ from simulator.native.rows.partials import Reducer
 from simulator.views import Array
 
 if TYPE_CHECKING:
-    from simulator.machine import CoreState
+    from simulator.device_state import CoreState
 
 
 _FLOAT = 4

@@ -14,7 +14,7 @@ from simulator.native.rows.elementwise import Operand, tile
 from simulator.views import Array, bits
 
 if TYPE_CHECKING:
-    from simulator.machine import CoreState
+    from simulator.device_state import CoreState
 
 
 class Binding(Protocol):

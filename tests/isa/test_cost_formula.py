@@ -10,7 +10,7 @@ import pytest
 
 from isa.access import AccessPattern
 from isa.alu import ACTIVATIONS, ALU
-from isa.cost import quantities
+from isa.cost_formula import quantities
 from isa.dtypes import DTYPES
 from isa.enums import DgeMode, Engine, Memory, OobMode, ReduceCommand
 from isa.machine import control, dma, elementwise, gpsimd, mx, scalar, tensor, vector

@@ -7,7 +7,7 @@ import numpy as np
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from isa.collection import collection_paused
+from isa.gc_pause import collection_paused
 from simulator.execute import LoadedProgram
 from simulator.races.clocks import Clocks
 from simulator.races.happens_before import check
