@@ -123,7 +123,7 @@ def allocations_of(
 @dataclass(slots=True)
 class CoreProgram:
     """Instruction streams and DMA queues of one core; `storages` are its on-chip allocations. They
-    are lists, or lists in columns: an `isa.files.stream.TimedStream`, `isa.storages.Storages`."""
+    are lists, or lists in columns: an `isa.files.stream.Stream`, `isa.storages.Storages`."""
 
     streams: dict[Engine, MutableSequence[Instruction]]
     queues: list[Queue]

@@ -261,8 +261,8 @@ class CompiledKernel:
 @user_frames
 def load(path: Any) -> CompiledKernel:
     """A compiled kernel from a container file. Executes no code from it. Unless NKI_CHECKS=0, the
-    program is proven as `nki.compile` proves it: a file may have been changed. The proof of a file
-    is kept by its content (`nki.verification.proofs`).
+    program is proven as `nki.compile` proves it: a file may have been changed. Proofs that take
+    longer than 5 ms are cached by the content of the file (`nki.verification.proofs`).
 
     Raises file-not-found, hbm-overflow, program-malformed, race, and the errors of
     `isa.files.container.read`.

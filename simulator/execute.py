@@ -115,14 +115,21 @@ class Loaded(Protocol):
 class LoadedProgram:
     """A bound program on a device of its own, ready to run any number of times.
 
-    Loading allocates the memories and prepares every instruction. `threads` share large native
-    instructions, unless the machine is busy; results do not depend on them. `watch` is called with
-    core, engine, index, row and values of every instruction that has computed or moved data; each
-    runs from Python then, or, `in_loop`, one by one in the native loop. `capacity`: what the cores
-    have room for, if that is not what those of the target have. `program` is a slice with serial
-    streams if it is `sliced`; it has the tensors of the slice `beside` it, if there is one.
-    `prepared` is what the host has made of the program, if it has. Raises NeuronError for operands
-    outside their memory.
+    Loading allocates the memories and prepares every instruction.
+
+    - `check`: report uninitialised data and races.
+    - `native`: use compiled code where there is some.
+    - `threads`: how many share a large native instruction, unless the machine is busy; results do
+      not depend on it.
+    - `watch`: called after every instruction that computed or moved data, with core, engine, index,
+      row and values. Instructions then run one by one, from Python.
+    - `in_loop`: with `watch`, they run one by one in the native loop.
+    - `capacity`: sizes of the memories, if not those of the target.
+    - `sliced`: the program is one of two slices (`simulator.parallel_slices`).
+    - `beside`: the loaded other slice, whose tensors this one shares.
+    - `prepared`: the result of `simulator.host.prepare`, if it is there already.
+
+    Raises NeuronError for operands outside their memory.
     """
 
     @refuses_malformed
@@ -174,8 +181,8 @@ class LoadedProgram:
         self._watch = watch
         self._threads = threads
         self.barriers = Barriers()
-        # Streams that hold all instructions are placed already, and nothing but their turns orders
-        # the cores.
+        # A reference program has one stream a core, `Engine.unknown`, whose tensors are placed
+        # already (`nki.modes.in_order`). Barriers alone order its cores.
         ordered = any(Engine.unknown in core.streams for core in program.cores)
         if prepared is None:
             prepared = prepare(program)

@@ -1,7 +1,7 @@
-"""Kernels inside functions that PyTorch compiles: `torch.compile` calls them, and looks not inside.
+"""Makes kernels opaque to torch.compile: TorchDynamo breaks the graph at a kernel and calls it.
 
-A kernel is no graph of PyTorch's operators; its Python runs when it is called. So it splits the
-graph, as what `torch.compiler.disable` marks does, and the function gives what it gives uncompiled.
+A kernel's Python runs when it is called; it is no graph of PyTorch's operators. The graph breaks as
+at a function that `torch.compiler.disable` marks, and results are those of the uncompiled function.
 """
 
 from __future__ import annotations

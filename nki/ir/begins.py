@@ -1,4 +1,4 @@
-"""Which nodes begin tensors, and which tensors they use and write."""
+"""Allocations, uses and writes of tensors by node."""
 
 from __future__ import annotations
 

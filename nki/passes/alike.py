@@ -1,8 +1,8 @@
-"""Cores that run one source are lowered once, and placed again with other tensors in HBM.
+"""Cores whose bodies differ only in HBM tensors and offsets are compiled once, and relocated.
 
-What a kernel does on its cores often differs in the tensors in HBM alone, and in where in these
-each core begins. All passes and stages decide by what lies how far from what, so their results are
-the same then: the program of one core is that of all, with the base addresses as parameters.
+Passes and stages decide by relative addresses, so they would make the same of each such body. The
+first core's body is compiled; each other core gets a copy of the program with its own HBM tensors
+and base offsets.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Proofs of loaded programs, kept on disk: a container that was proven is not proven again.
+"""Cache on disk of proofs of containers, for proofs that took `WORTH` seconds and gave no warning.
 
-A proof is kept under the digest of the container's files, in a folder whose name is the digest of
-what proves: another version of the checker proves again. Only what was proven without a warning
-and took longer than `WORTH` is kept; what is damaged or belongs elsewhere counts as absent.
+The key is the digest of the container's files; the folder is named by a digest of the checker's
+code, so another version of it proves again. A damaged entry counts as absent. A program whose proof
+is fast, or warns, is proven again at each load.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from isa.files.archive import Contents
 
 WORTH = 0.005
-"""Seconds that a proof takes at least which is kept; a file is read in a tenth of them."""
+"""The least seconds of a proof that is cached. Reading the entry takes a tenth of them."""
 
 _PROVEN = b"every two conflicting accesses are ordered"
 

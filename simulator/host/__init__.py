@@ -1,11 +1,16 @@
-"""What makes bound programs fast on the host: without control flow, the order of their
-instructions is known before a run.
+"""Optimises straight-line programs for execution on the host: order, addresses, dead transfers.
 
-`prepare` is all that the rest of the simulator calls. `turns` finds the order. `live_ranges` finds
-which allocation holds each access on chip, `engine_states` what instructions leave in engines.
-`elision` finds transfers that have nothing to move. `places` puts allocations close together
-(`first_fit`). `slices` cuts a program in two that can run at the same time. Facts of instructions
-are columns, by stream and position in it.
+`prepare(program)` gives a `Prepared`, which computes the rest when asked, in this order:
+
+1. `turns`: the order in which the streams' instructions run.
+2. `live_ranges`, `engine_states`: which allocation each on-chip access belongs to; which engine
+   state an instruction makes and uses.
+3. `elision`: transfers that need not be executed (`Elision`, `Kind`).
+4. `places`, `first_fit`: new addresses that pack allocations close together (`Placed`).
+5. `slices`: two independent halves of the program, which can run in parallel.
+
+`shared_accesses` selects the instructions that access shared HBM. Facts of instructions are
+columns, indexed by stream and by position in it.
 """
 
 from __future__ import annotations

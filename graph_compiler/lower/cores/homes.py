@@ -1,9 +1,12 @@
-"""In which memory the values are that the steps of two cores read and write.
+"""Private or shared HBM for each buffer of a graph on two cores.
 
-A buffer that one core uses is in memory of its own. One that both use between the same two barriers
-and nowhere else, of which each has its part, becomes two buffers, one for each core. All else is in
-memory that both have. A core's part of such a buffer is a buffer to its steps, which begins where
-the part does, so that the rows of neighbouring steps have the same numbers (`groups`).
+- A buffer that one core uses is private to that core.
+- A buffer is split into two private ones where each core uses a part of its own, and both use it
+  only between the same two barriers.
+- All other buffers are shared.
+
+A core's part of a split or shared buffer becomes a buffer that begins where the part begins, so
+that neighbouring steps number their rows alike and can be fused (`graph_compiler.lower.groups`).
 """
 
 from __future__ import annotations

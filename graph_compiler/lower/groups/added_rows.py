@@ -1,8 +1,8 @@
-"""Rows that nests add to products: the tensor engine adds them to its sums.
+"""A bias row is added by one more matmul, of ones and the row, into the same PSUM tile.
 
-A bias is the same for all rows. Instead of a tile that has it for each row, and an addition of its
-own, one more product adds it, of ones and the row: [rows, 1] x [1, columns]. It is exact. An fp32
-constant is three rows of bf16 that add up to it.
+The row is the same for all rows of the result. So [rows, 1] x [1, columns] adds it, exactly, and
+neither a broadcast of the bias nor an addition on another engine is needed. An fp32 constant is
+three rows of bf16 that add up to it.
 """
 
 from __future__ import annotations

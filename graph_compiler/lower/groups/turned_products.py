@@ -1,8 +1,10 @@
-"""Products of a group of rows: when right operands are loaded, and results that are made turned.
+"""Products that are computed transposed, so that the next product can read them as they are.
 
-A product whose result another product reads, at most by way of a nest that computes each element of
-its own and of what is the same for all rows, is computed with rows and columns exchanged: the right
-operand is stationary, and the rows move. So no transposition is between both.
+A product's left operand has its depth along partitions, so a result [rows, columns] that another
+product takes on its left would have to be transposed. With the right operand stationary and the
+rows moving, the result comes as [columns, rows] and needs no transposition. That is done where the
+result goes through one element-wise nest to one product, and the nest's other inputs are the same
+for all rows (`with_turned`). `Right` caches the loaded right operands.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Matrix products whose operands have the depth in tiles of one form: few, long transfers.
+"""Matrix products whose depth is tiled in the same way in both operands.
 
-Tiles of rows take their rows by turns, so that a partition has neighbouring rows of several tiles:
-operand and result are moved for several tiles at a time, in long runs. Of small matrices several
-elements of the batch come in one transfer.
+Rows in HBM are interleaved over tiles: tile t takes rows t, t + tiles, t + 2 * tiles, ... So a
+partition has adjacent rows of several tiles, and one DMA transfer moves operand or result of
+several tiles in long contiguous runs. Of small matrices one transfer has several elements of the
+batch.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class Contraction:
 
 
 def multiply(program: Program, product: Product, target: View, rows_step: int, batch: Axes) -> None:
-    """Emit a product whose operands fit."""
+    """Append the step of a product to the program."""
     program.steps.append(Contraction(product, target, rows_step, batch))  # type: ignore[arg-type]
 
 

@@ -1,8 +1,9 @@
-"""In which order values lie in memory.
+"""Layout choice: values that only products use stay row-major, so that heads are views of them.
 
-`(x W + b)`, cut into heads and transposed, is computed by rows; what a product takes of it is a
-view then. Computed in the order of the heads it would be a copy, element by element. The other way
-round a product of heads that is transposed behind it is written in the order that it has then.
+A projection `x W + b` is often reshaped to heads and transposed before a product takes it. Stored
+in the layout of the heads it would be copied element by element. So it is stored row-major, and the
+product reads a strided view (`kept_for_products`). The reverse holds for a product whose result is
+transposed: the product writes it in the transposed layout at once (`orders_of_products`).
 """
 
 from __future__ import annotations

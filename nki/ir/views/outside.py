@@ -1,7 +1,7 @@
-"""Views of nothing that can be accessed: an error when an operation takes one, not before.
+"""Out-of-bounds views: they may exist, and are an error when an operation uses one.
 
-Kernels form the pattern of the next tile ahead of the test whether there is one (nki-library
-core/output_projection/output_projection_tkg.py, `if h_2_idx < cfg.h_2_size`), and the slice of a
+Kernels form the view of the next tile before they test whether there is a next tile (nki-library
+core/output_projection/output_projection_tkg.py, `if h_2_idx < cfg.h_2_size`), or the slice of a
 core whose share is empty (experimental/loss/cross_entropy.py, `positions_per_core`).
 """
 

@@ -1,1 +1,13 @@
-"""The order of operations: loops unrolled over sets of buffers, iterations pipelined, lists."""
+"""The order of operations, and which engine does what: passes over tile IR, and the list scheduler.
+
+In the order in which they run:
+
+1. `peel`: the first iteration of an accumulation overwrites, the others add.
+2. `rotate`: multi-buffering. A trip gets several iterations, each with buffers of its own.
+3. `queues`: which engine starts a load, by the walk over lists of nodes in `choices`.
+4. `pipeline`: software pipelining, before tensors have addresses, by a list schedule (`lookahead`)
+   over dependences (`precedence`), with engines and free memory as resources (`clock`).
+5. `schedule`, after allocation: list scheduling of the machine instructions of basic blocks.
+
+`trips` has trip counts, `modelled` times a piece of code by the event model.
+"""

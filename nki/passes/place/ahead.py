@@ -1,4 +1,7 @@
-"""The first loads of a loop get places of their own, so that they come before the trip does."""
+"""Prefetch: what a loop body loads first gets memory that is reserved for the whole loop.
+
+The loads of the next trip then overlap this one, as nothing else takes over the memory.
+"""
 
 from __future__ import annotations
 

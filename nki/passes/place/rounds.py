@@ -1,14 +1,14 @@
-"""Rotations that begin anew in rounds, so that places repeat where live ranges do.
+"""Restarts the round-robin allocation of on-chip memory every few iterations of an unrolled loop.
 
-What Python unrolls has live ranges that repeat, once for each time round a loop. Their places do
-so too where a rotation comes round with the loop, or each time by as many bytes further on. Where
-it wraps at ever other places of the loop they never do, nor do then the reuse of bytes, the
-schedule that follows from it, and the program.
+Allocation is next-fit: each tensor is placed after the one before, and wraps round at the end of
+the memory (`nki.passes.place.sweep`). In a loop that Python unrolled the live ranges repeat with
+each iteration, but the addresses do not where allocation wraps at another point of each. Then
+nothing that follows from addresses repeats either: dependences, schedule, program.
 
-So the rotations of SBUF and PSUM begin anew together every few times round the loop: the fewest
-times that leave each rotation at least half a memory from its beginning. Once the same is live as
-at the beginning of an earlier round, the rest is a copy (`nki.passes.place.sweep`). Kernels whose
-places repeat by themselves are placed as before, and so are bodies of less than 256 tensors.
+So the allocation of SBUF and PSUM restarts at address 0 every few iterations: after the fewest in
+which each memory has been gone through by half. Iterations one such round apart then have equal
+addresses, and can be re-rolled. Code whose addresses repeat anyway, or that has less than 256
+tensors, is left alone.
 """
 
 from __future__ import annotations

@@ -1,15 +1,20 @@
-"""Find which instruction must wait for which, and give each wait a semaphore.
+"""Inserts semaphore waits and updates: transitive reduction of dependences by vector clocks.
 
-Streams are the five engines and the DMA queues; each completes in order. What every step must
-follow is known (`nki.passes.analysis.dependences`); the scheduler's order keeps to it. One walk
-with vector clocks finds what an engine does not know yet when it comes to a step, and what no other
-wait implies: what remains is the transitive reduction. One semaphore serves one (loop depth,
-producer stream, consumer engine): a counting channel of tokens, first in, first out.
+Streams are the five engines and the DMA queues; each completes in order. Which events a step must
+follow is known (`nki.passes.analysis.dependences`), and so is the order of steps.
 
-A loop's body is walked through, iteration by iteration, until the waits repeat. A wait for the
-iteration before gets its first token from the producer ahead of the loop (a prime), and the
-consumer takes the last one behind it; so waits count relative to the iteration, whatever the trip
-count is. Around it a loop is one item: what engines know when they leave it, and what they tell.
+1. Loops are analysed from the innermost outwards. One walk through a level's items, in order, keeps
+   a vector clock for each engine: how far it knows each other stream to have come
+   (`nki.passes.synchronise.waits`). A step waits for an event only if its engine's clock does not
+   cover it yet, and no other of its waits implies it.
+2. A straight body is walked once, a loop body until two iterations have the same waits. To the
+   level outside a loop is one item: what engines know when they leave it, and what they signal
+   (`Outside`). Of equal loops one is walked.
+3. Each wait gets a semaphore: one for each (loop depth, producer stream, consumer engine). It is a
+   channel of tokens, first in, first out; an update adds tokens, a wait takes them away.
+4. A wait for the iteration before finds no token in the first iteration. So the producer's engine
+   adds one ahead of the loop (a *prime*), and the consumer takes the one left over after the loop.
+   Counts are thus relative to the iteration, whatever the trip count.
 """
 
 from __future__ import annotations

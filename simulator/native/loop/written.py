@@ -1,8 +1,9 @@
-"""When bytes of SBUF were written last, so that what was made of them can be used again.
+"""Write timestamps of blocks of SBUF: they tell whether a packed copy of a tile is still valid.
 
-Time is counted in queued jobs. For each block of bytes of the partitions, whichever these are, it
-is noted when the last job was queued that writes some of them; what is not queued may write
-anything.
+The clock counts queued jobs. Each block of `BLOCK` bytes of a partition, for all partitions
+together, has the time of the last queued job that writes some of it. An instruction that is not
+queued may write anywhere, so it sets one timestamp for all blocks (`anything`). A packed copy is
+kept with the timestamp of its source (`WrittenText.time`), and is valid while that is the same.
 """
 
 from __future__ import annotations

@@ -71,15 +71,19 @@ class Division(NamedTuple):
 class Job(NamedTuple):
     """One call of a compiled function with its argument words.
 
-    `slots` are the (word, position) pairs of the pointers to the instruction's own operands, first
-    the ones that are written, `written` of them; the others must be apart from these, or where
-    `same` says so (one flag for each but the first) may be the same bytes. `divisions`: ways to
-    divide it, the best first; `work`: about how many elements it computes. `by_row`: what it
-    computes for a unit of a division depends on that unit of its operands alone. `past_caches`
-    gives a function that does the same for results which are not read soon; another thread may read
-    them behind a fence. `unread` gives one that leaves out the first operand, which nobody reads.
-    `counted`: the words that divisions move though they are no pointers. `hints`: where the
-    `HINT_WORDS` of each of the hints are that it takes.
+    - `slots`: (word, position) of the pointers to the instruction's operands; the first `written`
+      of them are written.
+    - `same`: for each operand but the first, whether it may be the same bytes as a written one;
+      other overlaps are never allowed.
+    - `divisions`: ways to divide the job into parts, the best first.
+    - `work`: about how many elements it computes.
+    - `by_row`: each unit of a division depends on that unit of the operands alone.
+    - `past_caches`: makes a function that writes with non-temporal stores, for results that are not
+      read soon; other threads may read them after a fence.
+    - `unread`: makes a function that does not write the first operand, which nobody reads.
+    - `written`: how many operands are written.
+    - `counted`: words that divisions advance though they are no pointers.
+    - `hints`: the first word of each prefetch hint that it takes (`HINT_WORDS`).
     """
 
     function: Function
