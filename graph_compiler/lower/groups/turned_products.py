@@ -107,11 +107,7 @@ def with_turned(
         if not isinstance(member, RowProduct) or member.uses[LEFT] != target:
             continue
         depth = folded(member.product.depth_left)
-        if (
-            depth is not None
-            and depth.elements == product.columns
-            and depth.last == depth.partitions
-        ):
+        if depth is not None and depth.elements == product.columns and depth.is_even:
             found[number] = reader, Sides(member.sides.device, member.product, depth)
     return found
 

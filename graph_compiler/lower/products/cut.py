@@ -104,7 +104,7 @@ class Cut:
         self.sides = Sides(device, step.product, depth, loaded=_LOADED)
         self.in_memory = self.sides.has_rows_in_memory(self.rows)
         turned = depth_by_dma(device, step.product) if self.in_memory else None
-        if turned is not None and turned.last == turned.partitions:
+        if turned is not None and turned.is_even:
             depth = turned
             self.sides = Sides(device, step.product, depth, by_dma=True, loaded=_LOADED)
         self.depth = depth
@@ -141,7 +141,8 @@ class Cut:
         if len(groups) > 1 and count <= UNROLLED and taken <= KEPT:
             moving = cache(moving)
         for group in groups:
-            stationary = _Left(self.sides, group, places, self.in_memory)
+            rows = self._rows_of_all(places) if len(groups) == 1 else 0
+            stationary = _Left(self.sides, group, places, self.in_memory, rows)
             # What a loop on the device needs is loaded before it, all else when it is first used.
             for number in range(len(group) if count > UNROLLED else 1):
                 stationary.tiles(0, number)
@@ -151,6 +152,14 @@ class Cut:
             if self.columns % width:
                 column, rest = count * width, self.columns % width
                 self._columns(group, stationary, moving(column, rest), (column, rest), places)
+
+    def _rows_of_all(self, places: Elements) -> int:
+        """How many rows elements of a batch have, where those of all of them follow one another in
+        memory; else 0."""
+        if places.number == 1 or not self.in_memory or self.sides.by_dma:
+            return 0
+        ((total, stride),) = self.rows
+        return total if places.steps[LEFT] == total * stride else 0
 
     def _width(self, rows: int) -> int:
         """Columns that are loaded together, for so many tiles of rows: at least what makes runs
@@ -316,9 +325,17 @@ class _Left:
     is first used."""
 
     def __init__(
-        self, sides: Sides, group: list[list[Run]], places: Elements, in_memory: bool
+        self,
+        sides: Sides,
+        group: list[list[Run]],
+        places: Elements,
+        in_memory: bool,
+        following: int,
     ) -> None:
         self.sides = sides
+        self.following = following
+        """Rows of an element, where those of all elements are loaded as one sequence; else 0."""
+        self.all: list[NkiTensor] = []
         self.in_memory = in_memory
         self.group = group
         self.places = places
@@ -329,10 +346,22 @@ class _Left:
 
     def tiles(self, element: int, number: int) -> list[NkiTensor]:
         """[partitions, rows] of one tile of rows for each tile of the depth."""
+        if self.following:
+            return self._of_all(element, number)
         if (element, number) not in self.found:
             (pack,) = (pack for pack in self.packs if number in pack)
             self._load(pack)
         return self.found[element, number]
+
+    def _of_all(self, element: int, number: int) -> list[NkiTensor]:
+        """The rows of a tile among those of all elements."""
+        ((run,), several) = self.group[number], self.places.number
+        if not self.all:
+            step = run.stride // run.step
+            self.all = self.sides.of_all_rows(several * self.following, step, self.places.left)
+        first = element * self.following + run.first
+        end = first + run.step * (run.count - 1) + 1
+        return [tile[:, first : end : run.step] for tile in self.all]
 
     def _load(self, pack: list[int]) -> None:
         sides, places = self.sides, self.places

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graph_compiler.execute.contractions import Axes, Product
@@ -78,28 +79,55 @@ def grouped(items: Sequence[Run], most: int) -> list[list[Run]]:
 
 
 class Depth(NamedTuple):
-    """A depth in tiles: element k = partition * near + tile * far. Where `last` are fewer than
-    `partitions`, a last tile has what is left behind all others, in order."""
+    """A depth in tiles: element k = partition * near + tile * far. The last partition has none of
+    the `short` last tiles. Where `last` are fewer than `partitions`, a last tile has what is left
+    behind all others, in order."""
 
     partitions: int
     tiles: int
     near: int
     far: int
     last: int
+    short: int = 0
 
     @property
     def elements(self) -> int:
         """How many there are in all."""
-        return self.partitions * (self.tiles - 1) + self.last
+        return self.partitions * (self.tiles - 1) + self.last - self.short
 
     @property
     def whole(self) -> int:
-        """Tiles of all partitions."""
+        """Tiles of all partitions, or of all but one."""
         return self.tiles - (self.last < self.partitions)
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all tiles are of all partitions."""
+        return self.last == self.partitions and not self.short
 
     def size(self, tile: int) -> int:
         """Elements of a tile."""
-        return self.partitions if tile < self.whole else self.last
+        return self.partitions - (tile >= self.full) if tile < self.whole else self.last
+
+    @property
+    def full(self) -> int:
+        """Tiles of all partitions."""
+        return self.whole - self.short
+
+    @property
+    def alike(self) -> list[range]:
+        """Neighbouring tiles of the same size."""
+        ends = 0, self.full, self.whole, self.tiles
+        return [range(a, b) for a, b in pairwise(ends) if a < b]
+
+    def boxes(self, first: int, end: int) -> list[tuple[int, int, int]]:
+        """Some of the whole tiles as boxes: the first partition of each, how many it has, and of
+        how many tiles."""
+        full = min(self.full, end) - first
+        if full == end - first:
+            return [(0, self.partitions, full)]
+        most = [(0, self.partitions - 1, end - first)]
+        return [*most, (self.partitions - 1, 1, full)] if full > 0 else most
 
     def first(self, tile: int) -> int:
         """The first element of a tile."""
@@ -120,15 +148,17 @@ def in_order(count: int) -> Depth:
 def folded(depth: Axes) -> Depth | None:
     """A depth whose neighbours are tiles of one partition: what lies in a row-major operand for a
     partition is one run then, so that transfers are few and long. None of depths that have several
-    dimensions."""
+    dimensions.
+
+    >>> folded([(384, 1)]).short, folded([(293, 1)])
+    (0, Depth(partitions=98, tiles=3, near=3, far=1, last=98, short=1))
+    """
     if len(depth) != 1:
         return None
     ((count, _),) = depth
     tiles = -(-count // DEPTH)
-    if count % tiles == 0:
-        return Depth(count // tiles, tiles, tiles, 1, count // tiles)
-    whole = count // DEPTH
-    return Depth(DEPTH, tiles, whole, 1, count - DEPTH * whole)
+    partitions = -(-count // tiles)
+    return Depth(partitions, tiles, tiles, 1, partitions, partitions * tiles - count)
 
 
 def depth_by_dma(device: Device, product: Product) -> Depth | None:
@@ -254,12 +284,39 @@ class Sides:
         for start in range(0, number, each):
             places = range(start, min(start + each, number))
             by_tile: list[list[NkiTensor]] = [[] for _ in places]
-            for numbers in (range(depth.whole), range(depth.whole, depth.tiles)):
+            for numbers in depth.alike:
                 parts = [self._part(part, p * elements, t) for p in places for t in numbers]
-                done = turned(device, parts) if parts else []
+                done = turned(device, parts)
                 for place, tiles in enumerate(by_tile):
                     tiles += done[place * len(numbers) : (place + 1) * len(numbers)]
             found += by_tile
+        return found
+
+    def of_all_rows(self, count: int, step: int, offset: Any) -> list[NkiTensor]:
+        """[partitions, rows] of the left operand for each tile of the depth, of so many rows that
+        are so far apart. All partitions load some, neighbours each, in long runs."""
+        device, depth, elements = self.device, self.depth, self.depth.elements
+        own = folded([(count, step)])
+        assert own is not None
+        part = device.tile((own.partitions, own.tiles, elements), self.dtype)
+        for first, partitions, several in own.boxes(0, own.tiles):
+            pattern = [(own.near * step, partitions), (step, several), (1, elements)]
+            begin = offset + first * own.near * step
+            source = device.elements(self.left, self.type, pattern, begin)
+            device.copy(part[first : first + partitions, :several], source)
+        found = [device.tile((depth.size(t), count), self.dtype) for t in range(depth.tiles)]
+        for numbers in own.alike:
+            rows = own.size(numbers[0])
+            most = max(1, BANK // (rows * self.size))
+            for start in numbers[::most]:
+                places = range(start, min(start + most, numbers.stop))
+                for number, tile in enumerate(found):
+                    views = [self._part(part[:rows, place, :], 0, number) for place in places]
+                    bank = into_bank(device, views)
+                    pattern = [(count, tile.shape[0]), (1, len(places)), (own.near, rows)]
+                    room = tile.ap([list(pair) for pair in pattern], start)
+                    source = bank.reshape((tile.shape[0], len(places), rows))
+                    device.builder.emit("tensor_copy", dst=room, src=source)
         return found
 
     def _across(self, rows: list[Run], offset: Any) -> list[NkiTensor]:
@@ -306,19 +363,41 @@ class Sides:
         offset: Any,
     ) -> None:
         """Load what `_empty` made room for, or a part of its columns."""
+        for part, (_, number) in zip(parts, tiles):
+            self._load(part, number, place, stride, (), free, offset)
+
+    def _load(
+        self,
+        tile: NkiTensor,
+        number: int,
+        place: Place,
+        stride: int,
+        several: tuple[tuple[int, int], ...],
+        free: tuple[int, int],
+        offset: Any,
+    ) -> None:
+        """Load a tile [partitions, elements of the batch if there are several, tiles of the depth,
+        columns] with the depth from one of its tiles on."""
         device, depth = self.device, self.depth
-        for part, (tile, number) in zip(parts, tiles):
-            partitions, several, _ = tile.shape
-            pattern = [
-                (depth.step(number) * stride, partitions),
-                (depth.far * stride, several),
-                free,
-            ]
-            begin = offset + depth.first(number) * stride
-            device.copy(part, device.elements(place, self.type, pattern, begin))
+        many = tile.shape[-2]
+        boxes = [(0, depth.last, 1)]
+        if number < depth.whole:
+            boxes = depth.boxes(number, number + many)
+        for first, partitions, tiles in boxes:
+            begin = depth.first(number) + first * depth.step(number)
+            pattern = [(depth.step(number) * stride, partitions), *several]
+            pattern += [(depth.far * stride, tiles), free]
+            part = tile[first : first + partitions]
+            part = part[:, :, :tiles] if several else part[:, :tiles]
+            source = device.elements(place, self.type, pattern, offset + begin * stride)
+            device.copy(part, source)
 
     def _flat(self, tiles: list[tuple[NkiTensor, int]]) -> list[NkiTensor]:
-        return [tile[:, number, :] for tile, _ in tiles for number in range(tile.shape[1])]
+        return [
+            tile[: self.depth.size(first + number), number, :]
+            for tile, first in tiles
+            for number in range(tile.shape[1])
+        ]
 
     def turned_rows(self, tile: NkiTensor, first: int) -> list[NkiTensor]:
         """[partitions, rows] of a tile [rows, elements], whose depth begins at an element."""
@@ -381,13 +460,12 @@ class Sides:
             if not many:
                 continue
             tile = self.device.tile((depth.size(number), several, many, width), self.dtype)
-            steps = depth.step(number) * self.down, depth.far * self.down
-            pattern = [(steps[0], depth.size(number)), (step, several), (steps[1], many)]
-            begin = offset + depth.first(number) * self.down + column
-            source = self.device.elements(self.right, self.type, [*pattern, (1, width)], begin)
-            self.device.copy(tile, source)
+            axes = ((step, several),)
+            self._load(tile, number, self.right, self.down, axes, (1, width), offset + column)
             for element, tiles in enumerate(found):
-                tiles += [tile[:, element, place, :] for place in range(many)]
+                tiles += [
+                    tile[: depth.size(number + place), element, place, :] for place in range(many)
+                ]
         return found
 
     def _rows_of_columns_of(self, batch: tuple[int, int], rows: int, start: Any) -> NkiTensor:
@@ -511,16 +589,17 @@ def into_bank(device: Device, parts: list[NkiTensor]) -> NkiTensor:
 
 
 def turned(device: Device, parts: list[NkiTensor]) -> list[NkiTensor]:
-    """Tiles [rows, columns], each turned by the tensor engine; the last one may have fewer."""
-    if parts[-1].shape != parts[0].shape:
-        return [*turned(device, parts[:-1]), *turned(device, parts[-1:])]
-    rows, columns = parts[0].shape
-    dtype = parts[0].dtype
-    most = max(1, BANK // (rows * DTYPE_ROWS[dtype].size))
+    """Tiles [rows, columns], each turned by the tensor engine; neighbours of one shape together."""
     found = []
-    for start in range(0, len(parts), most):
-        several = parts[start : start + most]
-        tile = device.tile((columns, len(several) * rows), dtype)
-        device.builder.emit("tensor_copy", dst=tile, src=into_bank(device, several))
-        found += [tile[:, number * rows : (number + 1) * rows] for number in range(len(several))]
+    for (rows, columns), alike in groupby(parts, lambda part: part.shape):
+        some = list(alike)
+        dtype = some[0].dtype
+        most = max(1, BANK // (rows * DTYPE_ROWS[dtype].size))
+        for start in range(0, len(some), most):
+            several = some[start : start + most]
+            tile = device.tile((columns, len(several) * rows), dtype)
+            device.builder.emit("tensor_copy", dst=tile, src=into_bank(device, several))
+            found += [
+                tile[:, number * rows : (number + 1) * rows] for number in range(len(several))
+            ]
     return found
