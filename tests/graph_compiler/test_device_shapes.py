@@ -89,6 +89,19 @@ def test_odd_columns_take_about_as_long_as_round_ones(axis: int) -> None:
     assert odd < 1.35 * _ns(fold_of("f32", (192, 64, 96), axis, "add", "0"))
 
 
+def test_small_products_of_a_batch_take_about_as_long_as_round_ones() -> None:
+    def text(rows: int, depth: int) -> str:
+        return f"""HloModule p
+ENTRY e {{
+ x = bf16[48,{rows},{depth}] parameter(0)
+ y = bf16[48,{depth},160] parameter(1)
+ ROOT r = bf16[48,{rows},160] dot(x, y), lhs_batch_dims={{0}}, rhs_batch_dims={{0}},
+  lhs_contracting_dims={{2}}, rhs_contracting_dims={{1}}
+}}"""
+
+    assert _ns(text(139, 293)) < 1.35 * _ns(text(128, 256)) * (139 * 293) / (128 * 256)
+
+
 def test_a_batch_that_leaves_some_of_the_partitions_takes_as_long_as_its_share() -> None:
     odd = _ns(fold_of("bf16", (137, 192, 640), 1, "add", "0"))
     assert odd < 1.3 * _ns(fold_of("bf16", (128, 192, 640), 1, "add", "0"))
@@ -288,6 +301,8 @@ def test_short_rows_take_one_pass() -> None:
         (1, 1030, 64, 600),
         (19, 490, 64, 181),  # several elements of the batch at a time, and what is left
         (33, 70, 300, 20),
+        (25, 167, 394, 61),  # rows of several elements as one sequence
+        (16, 128, 512, 64),  # rows that DMA engines may turn
         (9, 2, 40, 3),
         (1, 1, 300, 700),
     ],

@@ -118,9 +118,9 @@ class RowProducts(ABC):
             beside = tile.beside
             if beside is not None and sides.stride == 1 and tile.rows > 1:
                 if number not in beside.left:
-                    axes = [(member.batch[-1].strides[LEFT], beside.several)]
+                    batch = member.batch[-1].strides[LEFT], beside.several
                     begin = member.start(LEFT, beside.index, tile.start)
-                    beside.left[number] = sides.of_rows_together(run, axes, begin)
+                    beside.left[number] = sides.of_rows_together([run], batch, begin)
                 stationary = beside.left[number][tile.number]
             else:
                 stationary = sides.of_rows([run], member.start(LEFT, tile.index, tile.start))

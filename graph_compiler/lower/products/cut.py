@@ -9,8 +9,8 @@ batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, cached_property, partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -64,6 +64,10 @@ one of them."""
 _SEVERAL = 16 << 10
 """The same for elements of a batch."""
 
+_WORTH = 0.9
+"""The part of the time of other transfers that those of one sequence of rows take at most: what is
+loaded so is harder to turn."""
+
 _ROUNDS = 8
 """Least number of parts of a batch, whose transfers and products overlap."""
 
@@ -91,6 +95,17 @@ class _Item(NamedTuple):
     place: int
     element: int
     tile: int
+
+
+class _Begun(NamedTuple):
+    """Elements of a batch whose first left operands, and columns of the right one in blocks of a
+    width, are loaded when they are first used, or `ahead` of the products before."""
+
+    places: Elements
+    left: _Left
+    moving: Callable[[Any, int], list[list[NkiTensor]]]
+    width: int
+    ahead: bool
 
 
 class Cut:
@@ -123,7 +138,7 @@ class Cut:
 
     def together(self, count: int) -> int:
         """How many elements of a batch of so many are multiplied together."""
-        if not self.in_memory:
+        if not self.in_memory or self.sides.by_dma:
             return 1
         total = sum(size for size, _ in self.rows) or 1
         tiles = -(-total // ROWS)
@@ -131,21 +146,51 @@ class Cut:
         most = max(tiles * self._left_bytes, right, tiles * self.columns * self.result_size)
         return max(1, min(_SEVERAL // most, count // _ROUNDS))
 
-    def emit(self, places: Elements) -> None:
-        """Some elements of the batch."""
-        groups = list(self._groups())
+    def emit(self, several: Iterable[Elements]) -> None:
+        """Some elements of the batch at a time. The left operands of the next ones are turned
+        before the products of those before, so that engines need not wait for one another."""
+        before: _Begun | None = None
+        for places in several:
+            begun = self._begun(places)
+            if not begun.ahead:
+                self._multiply(begun)
+                continue
+            for element, tile in product(range(places.number), range(len(self.groups[0]))):
+                begun.left.tiles(element, tile)
+            begun.moving(0, begun.width)
+            if before is not None:
+                self._multiply(before)
+            before = begun
+        if before is not None:
+            self._multiply(before)
+
+    def _begun(self, places: Elements) -> _Begun:
+        """What the products of some elements of the batch begin with."""
+        groups = self.groups
         taken = self.depth.tiles * self.columns * self.sides.size * places.number
         width = self._width(max(map(len, groups)))
         count = self.columns // width
         moving: Callable[[Any, int], list[list[NkiTensor]]] = partial(self._right, places)
-        if len(groups) > 1 and count <= UNROLLED and taken <= KEPT:
+        ahead = places.number > 1 and len(groups) == 1 and not self.device.builder.depth
+        ahead = ahead and taken <= KEPT and count <= UNROLLED
+        if ahead or (len(groups) > 1 and count <= UNROLLED and taken <= KEPT):
             moving = cache(moving)
-        for group in groups:
-            rows = self._rows_of_all(places) if len(groups) == 1 else 0
-            stationary = _Left(self.sides, group, places, self.in_memory, rows)
+        return _Begun(places, self._left(groups[0], places), moving, width, ahead)
+
+    def _left(self, group: list[list[Run]], places: Elements) -> _Left:
+        """The left operand of some tiles of rows."""
+        rows = self._rows_of_all(places) if len(self.groups) == 1 else 0
+        return _Left(self.sides, group, places, self.in_memory, rows)
+
+    def _multiply(self, begun: _Begun) -> None:
+        """The products of some elements of the batch."""
+        places, left, moving, width, _ = begun
+        count = self.columns // width
+        for number, group in enumerate(self.groups):
+            stationary = self._left(group, places) if number else left
             # What a loop on the device needs is loaded before it, all else when it is first used.
-            for number in range(len(group) if count > UNROLLED else 1):
-                stationary.tiles(0, number)
+            for tile in range(len(group) if count > UNROLLED else 1):
+                stationary.tiles(0, tile)
             for block in numbers(self.device.builder, count):
                 column = block * width
                 self._columns(group, stationary, moving(column, width), (column, width), places)
@@ -159,7 +204,19 @@ class Cut:
         if places.number == 1 or not self.in_memory or self.sides.by_dma:
             return 0
         ((total, stride),) = self.rows
-        return total if places.steps[LEFT] == total * stride else 0
+        own = folded([(total, 1)])
+        assert own is not None
+        target, row = self.device.target, self.depth.elements * self.sides.size
+
+        def ns(rows: int) -> float:
+            """What so many neighbouring rows take that a partition loads."""
+            run = rows * row if stride == self.depth.elements else row
+            return rows * row / target.dma_run_bytes_per_ns(run) + target.dma_descriptor_ns.value
+
+        together = ns(-(-places.number * total // ROWS))
+        apart = places.number * ns(own.tiles)
+        follow = places.steps[LEFT] == total * stride
+        return total if follow and together < _WORTH * apart else 0
 
     def _width(self, rows: int) -> int:
         """Columns that are loaded together, for so many tiles of rows: at least what makes runs
@@ -179,11 +236,17 @@ class Cut:
         batch = places.number, places.steps[RIGHT]
         return self.sides.of_columns_of(batch, column, width, places.right)
 
+    @cached_property
+    def groups(self) -> list[list[list[Run]]]:
+        """Tiles of rows of which the left operand is on chip at a time."""
+        return list(self._groups())
+
     def _groups(self) -> Iterator[list[list[Run]]]:
         """Tiles of rows of which the left operand is on chip at a time."""
         most = min(TILES, RESIDENT // self._left_bytes)
         total = -(-math.prod(size for size, _ in self.rows) // ROWS)
-        if total <= TILES and total * self._left_bytes <= KEPT:
+        several = BANKS if self.step.product.batch[0] else TILES
+        if total <= several and total * self._left_bytes <= KEPT:
             most = total
         if not self.in_memory:
             tiles = grouped(runs(self.rows, ROWS), ROWS)
@@ -342,7 +405,7 @@ class _Left:
         self.found: dict[tuple[int, int], list[NkiTensor]] = {}
         rows = sides.depth.elements * sides.size
         limit = len(group) if places.number > 1 else -(-_TOGETHER // rows)
-        self.packs = list(_alike(group, limit))
+        self.packs = list(_alike(group, limit, fewer=True))
 
     def tiles(self, element: int, number: int) -> list[NkiTensor]:
         """[partitions, rows] of one tile of rows for each tile of the depth."""
@@ -370,23 +433,23 @@ class _Left:
             for number in pack:
                 self.found[0, number] = sides.of_rows(self.group[number], places.left)
             return
-        axes = [(places.steps[LEFT], places.number)]
-        axes.append((rows[-1].offset - rows[-2].offset if len(rows) > 1 else 0, len(rows)))
-        found = sides.of_rows_together(rows[0], axes, places.left)
+        batch = places.steps[LEFT], places.number
+        found = sides.of_rows_together(rows, batch, places.left)
         keys = [(element, number) for element in range(places.number) for number in pack]
         self.found.update(zip(keys, found))
 
 
-def _alike(group: list[list[Run]], most: int) -> Iterator[list[int]]:
+def _alike(group: list[list[Run]], most: int, fewer: bool = False) -> Iterator[list[int]]:
     """Neighbouring tiles of rows that are moved together: at most so many, of one run each, as long
-    and as far apart."""
+    and as far apart. The last ones may have one row `fewer`."""
     pack: list[int] = []
     for number, own in enumerate(group):
         before = group[pack[-1]] if pack else []
         alike = len(before) == len(own) == 1 and len(pack) < most
         if alike:
             (one,), (other,) = before, own
-            alike = (one.count, one.stride, one.step) == (other.count, other.stride, other.step)
+            alike = (one.stride, one.step) == (other.stride, other.step)
+            alike = alike and 0 <= one.count - other.count <= fewer
         if alike and len(pack) > 1:
             earlier = group[pack[-2]][0].first
             alike = other.first - one.first == one.first - earlier

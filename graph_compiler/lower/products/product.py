@@ -139,25 +139,24 @@ class _Emitter:
         (count, a, b, c), *rest = axes
         several = self.cut.together(count) if self.cut is not None and not rest else 1
         whole, left_over = divmod(count, several)
-        for index in numbers(self.device.builder, whole):
-            first = index * several
-            places = left + first * a, right + first * b, to + first * c
-            if several > 1:
-                self._together(Elements(*places, several, (a, b, c)))
-            else:
-                self._batch(rest, *places)
-        if left_over:
-            first = whole * several
-            places = left + first * a, right + first * b, to + first * c
-            self._together(Elements(*places, left_over, (a, b, c)))
 
-    def _together(self, places: Elements) -> None:
-        assert self.cut is not None
-        self.cut.emit(places)
+        def elements(first: Any, number: int) -> Elements:
+            return Elements(left + first * a, right + first * b, to + first * c, number, (a, b, c))
+
+        if several > 1:
+            assert self.cut is not None
+            indices = numbers(self.device.builder, whole)
+            self.cut.emit(elements(index * several, several) for index in indices)
+        else:
+            for index in numbers(self.device.builder, whole):
+                self._batch(rest, *elements(index, 1)[:3])
+        if left_over:
+            assert self.cut is not None
+            self.cut.emit([elements(whole * several, left_over)])
 
     def _matrix(self, left: Any, right: Any, to: Any) -> None:
         if self.cut is not None:
-            self.cut.emit(Elements(left, right, to))
+            self.cut.emit([Elements(left, right, to)])
             return
         tiles = len(self.depth_tiles)
         blocks = -(-self.columns // COLUMNS)

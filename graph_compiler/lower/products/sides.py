@@ -6,7 +6,6 @@ tile of the depth. What has its rows or columns along partitions is turned by th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -266,30 +265,35 @@ class Sides:
         return count > 1 and not held
 
     def of_rows_together(
-        self, run: Run, axes: Sequence[tuple[int, int]], offset: Any
+        self, rows: Sequence[Run], batch: tuple[int, int], offset: Any
     ) -> list[list[NkiTensor]]:
-        """What `of_rows` returns, for several runs that are loaded in one transfer. `axes`: how far
-        apart they are, and how many."""
-        device, elements = self.device, self.depth.elements
-        number = math.prod(count for _, count in axes)
-        part = device.tile((run.count, number * elements), self.dtype)
-        several = [axis for axis in axes if axis[1] > 1]
-        pattern = [(run.stride, run.count), *several, (1, elements)]
-        source = device.elements(self.left, self.type, pattern, offset + run.offset)
-        shape = (run.count, *(count for _, count in several), elements)
-        device.copy(part.reshape(shape), source)
-        depth = self.depth
-        each = max(1, BANK // (depth.tiles * run.count * self.size))
-        found: list[list[NkiTensor]] = []
-        for start in range(0, number, each):
-            places = range(start, min(start + each, number))
-            by_tile: list[list[NkiTensor]] = [[] for _ in places]
-            for numbers in depth.alike:
-                parts = [self._part(part, p * elements, t) for p in places for t in numbers]
-                done = turned(device, parts)
-                for place, tiles in enumerate(by_tile):
-                    tiles += done[place * len(numbers) : (place + 1) * len(numbers)]
-            found += by_tile
+        """What `of_rows` returns, for each of several runs, as far apart from one another, of each
+        of several elements of a batch, so far apart, that are loaded in one transfer. The last runs
+        may have one row fewer."""
+        device, depth, elements = self.device, self.depth, self.depth.elements
+        (step, number), many, most = batch, len(rows), rows[0].count
+        full = sum(run.count == most for run in rows)
+        away = rows[1].offset - rows[0].offset if many > 1 else 0
+        part = device.tile((most, number, many, elements), self.dtype)
+        boxes = [(0, most, many)] if full == many else [(0, most - 1, many), (most - 1, 1, full)]
+        for first, count, runs in boxes:
+            begin = offset + rows[0].offset + first * rows[0].stride
+            pattern = [(rows[0].stride, count), (step, number), (away, runs), (1, elements)]
+            source = device.elements(self.left, self.type, pattern, begin)
+            device.copy(part[first : first + count, :, :runs], source)
+        found: list[list[NkiTensor]] = [[] for _ in range(number * many)]
+        each = max(1, BANK // (depth.tiles * most * self.size))
+        for tiles in (range(full), range(full, many)):
+            places = [(element, tile) for element in range(number) for tile in tiles]
+            for start in range(0, len(places), each):
+                some = places[start : start + each]
+                views = [part[: rows[tile].count, element, tile] for element, tile in some]
+                for numbers in depth.alike:
+                    parts = [self._part(view, 0, t) for view in views for t in numbers]
+                    done = turned(device, parts)
+                    for place, (element, tile) in enumerate(some):
+                        own = done[place * len(numbers) : (place + 1) * len(numbers)]
+                        found[element * many + tile] += own
         return found
 
     def of_all_rows(self, count: int, step: int, offset: Any) -> list[NkiTensor]:
