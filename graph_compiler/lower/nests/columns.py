@@ -144,17 +144,17 @@ def _shares_of(device: Device, loop: LoopNest, sides: Sides) -> tuple[float, Sha
 
 def _candidates(loop: LoopNest, sides: Sides, full: bool = False) -> Iterator[Shares]:
     """Shares of elements of the batch that are about as many each time, or as fill partitions."""
-    room = tiling_room(loop)
+    room = max(1, tiling_room(loop))
     _, batch, rows, columns = sides
     for parts in _divisions(min(PARTITIONS, columns.count), columns.count):
         most = PARTITIONS // parts
         for own in {min(batch.count, most)} if full else {1, _even(batch.count, most)}:
             for groups in _groups(loop, own * parts, rows.count):
-                most = _SUMMED if own * parts == 1 and groups > 1 else room
-                width = min(columns_of(columns.count, parts), max(1, min(room, most)))
-                height = max(1, min(rows.count // groups, room // width))
-                height = 1 << height.bit_length() - 1
-                yield Shares(own, parts, groups, width, height)
+                shares = Shares(own, parts, groups, min(columns_of(columns.count, parts), room), 1)
+                if adds_in_psum(loop, shares):
+                    shares = replace(shares, width=min(shares.width, _SUMMED))
+                height = max(1, min(rows.count // groups, room // shares.width))
+                yield replace(shares, height=1 << height.bit_length() - 1)
 
 
 def _even(count: int, most: int) -> int:
