@@ -8,11 +8,9 @@ XLA builder) to them. A row states names, attributes, shape and type rule and Nu
 """
 
 from graph_compiler.hlo.operators import (
-    collectives,
     contraction,
     control,
     convolution,
-    custom,
     indexing,
     linear_algebra,
     movement,
@@ -22,7 +20,8 @@ from graph_compiler.hlo.operators import (
     slicing,
     sorting,
 )
-from graph_compiler.hlo.operators.custom import CUSTOM_CALLS, shard_map
+from graph_compiler.hlo.operators.collectives import exchanges
+from graph_compiler.hlo.operators.custom import CUSTOM_CALLS, known_targets, shard_map
 from graph_compiler.hlo.operators.elementwise import (
     binary,
     comparison,
@@ -50,8 +49,8 @@ FAMILIES = (
     normalisation,
     randomness,
     control,
-    collectives,
-    custom,
+    exchanges,
+    known_targets,
     shard_map,
 )
 """The files of the table."""
