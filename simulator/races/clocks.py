@@ -221,10 +221,27 @@ def follow(
 ) -> None:
     """Run the engines by turns, each until it has to wait.
 
-    A channel holds what has been `produced` and not `taken`; its events are in `units` and
-    `sender`, of which those up to `head` are used up, and the last is before `tail`. `first` is one
-    more than the signal that took from it first, `waiters` how many engines wait for its units.
-    `at_meeting` is 1 where an engine waits for other cores, and 2 where these have come.
+        for each engine that can go on, for each of its signals from `position[engine]` on:
+            if a channel has less than it waits for: block until a producer adds enough
+            take the units; known = max(known, row of the signal that produced them)
+            if it drains a queue: known[queue] = the transfers issued so far
+            at a meeting: wait until all have come; all go on with the maximum of their rows
+            row[signal] = known
+            add the units of its updates to their channels; unblock who waits for them
+
+    `known` is a row of `rows`, the vector clock: by stream, how many of its events have completed.
+    A row is never changed once a signal has it; who learns something begins a new one (`fresh`).
+    On the way it notes what would make the match of waits and updates depend on the order of a run:
+    two engines that take from one channel (`consumers`), and two signals neither of which knows of
+    the other that add to one channel (`producers`) or come to one meeting for a core (`barriers`).
+
+    Columns from `kind` to `place` are by signal, `wait_` and `update_` by kind of signal (as in
+    `Amounts`), `of_channel`, `of_engine` and `of_place` are room for what is named below; the last
+    twelve are results (`Clocks`). A channel holds what has been `produced` and not `taken`. Its
+    events are in `units` (a running sum) and `sender`: those before `head` are used up, the last is
+    before `tail`. `first` is one more than the signal that took from it first, `waiters` how many
+    engines wait for its units. `at_meeting` is 1 where an engine waits for other cores, and 2 where
+    these have come.
     """
     engines, streams = len(begins) - 1, len(rows[0])
     produced, taken, head, tail = of_channel[0], of_channel[1], of_channel[2], of_channel[3]

@@ -46,9 +46,43 @@ def advance(
     instructions: Any, semaphores: Any, templates: Any, sequence: Any, cores: Any, numbers: Any,
     state: Any, transfers: Any, record: Any,
 ) -> Any:  # fmt: skip
-    """Run all streams to their ends, or until each of them waits; returns the number of nodes, of
-    spans, of periods in which something was active, when the last transfer was complete, the end of
-    the path (time, node) and the stream that came further than `limit` (-1: none)."""
+    """Run all streams to their ends, or until each of them waits.
+
+        while True:
+            if a stream can go on:
+                if its next instruction needs tokens of an empty semaphore: park it there; continue
+                ready = the latest of its `now` and the times of the tokens that it takes
+                COMPUTE...: start at max(ready, free, operands, ports); set now, free, last
+                DMA:        now += the time of triggering; push the transfer into the heap
+                BARRIER:    park it until all have come; go on at the latest arrival
+                DRAIN:      park it until its queue has no open transfer
+                others:     now = ready + interval
+                post the tokens of its updates
+            elif the heap has transfers:
+                serve the one that is ready first on the DMA engines; post its tokens when complete
+            else: return
+            posting tokens, and the last transfer of a queue, make parked streams runnable
+
+    The arguments are groups of columns, unpacked by name in the first lines. By what indexes them:
+
+    - `instructions`, by instruction: template (`of`), kind, list of semaphores, ports; `results`
+      and `firsts` are the earlier instructions whose last, or first, result it needs.
+    - `semaphores`, by list: waits from `wait_at[n]` to `wait_at[n + 1]`, updates likewise.
+    - `templates`, by template: times in ns (`interval`: until the next may start, `completion`:
+      until the result is visible), queue, and from `work_at[n]` on the work of each DMA engine.
+    - `sequence`: `code` has the instructions that all streams execute, stream by stream, each up to
+      `ends[stream]`; `shares` the part of its rows that each dynamic transfer moves.
+    - `cores`, by stream: its core, its lanes in the trace, pairs of engines that share ports.
+    - `numbers`: single figures of the target, and options.
+    - `state`, by stream, semaphore, queue, core or instruction. `at` is a place in `code`;
+      `token_head` to `token_tail` are the tokens of a semaphore that are left (`token_when`,
+      `token_amount`); `..._node` is the node that set the time of the same name.
+    - `transfers`: a table of those that wait, and a binary heap by time.
+    - `record`: nodes of the critical path, spans of the trace, periods of activity.
+
+    Returns the number of nodes, spans and periods; when the last transfer was complete; the end of
+    the path (time, node); and the stream that came further than `limit` (-1: none).
+    """
     of, kinds, lists_of, masks, noted, result_at, results, first_at, firsts = instructions
     wait_at, wait_semaphore, wait_amount, update_at, update_semaphore, update_amount = semaphores
     (tables, on_engine, queues, rows, dynamic, meetings, intervals, completions, drains,

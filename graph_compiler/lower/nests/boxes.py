@@ -159,7 +159,29 @@ class _Mover:
         inside: list[tuple[int, int, int]],
         wanted: list[tuple[int, int, int]],
     ) -> NkiTensor:
-        """A box with other dimensions along partitions."""
+        """A box with other dimensions along partitions.
+
+        Four coordinate systems:
+
+        - the box: an index for each axis (`sizes`). The elements of an axis along partitions are
+          spread over them: index = partition * neighbours + neighbour (`part_of`).
+        - `value`, as loaded: axes of `loaded` along partitions; `here` has the free strides of the
+          other axes, and of the neighbours.
+        - `done`, as stored: axes of `stored` along partitions, and free strides `there`.
+        - a PSUM tile [columns, count, rows]: `count` transposed matrices side by side.
+
+        With the neighbours, and the indices of axes in neither group, held fixed, the rest is a
+        matrix [rows, columns]: partitions of `value` times its free steps along `stored` (`taken`).
+        Transposed it is [columns, rows]: partitions of `done` times its free steps along `loaded`
+        (`rows_at`). So:
+
+            for the values of all fixed indices but the longest (`inner`):
+                for as many values of that at once as fit (`count`):
+                    transpose each matrix into the PSUM tile, copy that to its places in `done`
+
+        A PSUM tile stays within a bank, so count * rows * width is at most `BANK` bytes, and its
+        matrices are of one shape: the last neighbour may be on fewer partitions.
+        """
         device, plan = self.device, self.plan
         loaded, stored = plan.loaded, plan.stored
         width = self.plan.form.sizes[TARGET]

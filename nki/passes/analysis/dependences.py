@@ -233,7 +233,26 @@ class _Rows:
         self.tensors = [touched.tensors[at] for at in self.all.tensor[first].tolist()]
 
     def pairs(self) -> tuple[Integers, Integers]:
-        """(consumer, event that it must follow): consumers are steps, and rows of loops behind."""
+        """(consumer, event that it must follow): consumers are steps, and rows of loops behind.
+
+        1. Touches of one level, tensor and box are a group. Its rows are sorted by moment.
+        2. Each touch looks into its own group, and into the groups of the same tensor whose boxes
+           meet its own. Who takes over a tensor's bytes (`_takers`) looks into all its groups.
+        3. A look finds the last certain write before it, and what came since; a reader the writes
+           of that only (`_Looks.pairs`).
+        4. What lies before a write of all of the tensor is left out (`_remembered`).
+
+        An example, of a loop body:
+
+            step 0  load  writes t           group (t, all)
+            step 1  mul   reads t[:, :64]    group (t, half)
+            step 2  add   reads t            group (t, all)
+
+        Step 1 looks into its own group and finds nothing, then into (t, all), as the boxes meet: it
+        must follow step 0. Step 2 finds step 0 in its own group. Step 0 finds, at negative moments,
+        steps 1 and 2 of the iteration before: events 1 + space and 2 + space. So it waits for the
+        readers before it overwrites t.
+        """
         rows, now, boxes = self.all, self.now, self.touched.boxes
         if not now.item.size:
             return now.item, now.item
@@ -319,7 +338,17 @@ class _Rows:
         return kept
 
     def _takers(self) -> _Takers:
-        """Who takes over the bytes of which tensors, its own of the iteration before included."""
+        """Who takes over the bytes of which tensors.
+
+        1. The begins of tensors, of steps and of loops, in order of moments; in a level with
+           iterations those of the iteration before stand ahead of them.
+        2. By addresses, who had the bytes of each begin last (`taken_over`): pairs (late, early).
+           In a level with iterations each begin also takes over its own tensor.
+        3. Where `early` is inside a loop that may not run, `late` also follows what that begin had
+           to wait for: event `ready` + row.
+        4. Where a tensor has very many accesses and takers, only the first taker looks at all the
+           accesses; the others follow its issue (`_joined`).
+        """
         touched = self.touched
         loops = touched.loops
         of_loops = np.flatnonzero(loops.begin)
@@ -364,7 +393,8 @@ class _Rows:
         self, old: Integers, moment: Integers, consumer: Integers
     ) -> tuple[Integers, Integers]:
         """Of those who take bytes of tensors `old` at some moments, those for which it is enough to
-        follow another one's issue, which comes after all accesses, and that one."""
+        follow the issue of the first taker (`head`), and that one: there are `_MANY` pairs of an
+        access and a taker, and all accesses come before the first taker."""
         tensors = self.keys.size
         pairs = np.bincount(self.name, minlength=tensors) * np.bincount(old, minlength=tensors)
         last = np.full(tensors, -self.back)

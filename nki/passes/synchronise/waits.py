@@ -1,4 +1,19 @@
-"""The walk through one level of a body that finds its waits, with vector clocks."""
+"""One walk through a level of a body that finds its waits, with vector clocks.
+
+        x: vector 1  writes tile a
+        y: vector 2  writes tile b
+        z: scalar 1  reads b          waits for y
+        w: scalar 2  reads a          needs no wait: who knows of y knows of x
+
+Each engine has a clock: how many events of each stream it knows to be over. After z the scalar
+engine's clock says 2 for vector, so the dependence of w on x (event 1) is covered. Waiting for an
+event also takes over the clock that its engine had when it issued the step, so knowledge is
+transitive.
+
+In a loop the walk goes round. In iteration i a step may follow an event of iteration i - 1 (a
+*distance* of 1): the first iteration finds none, the second records the edge. Once two iterations
+record the same edges, those hold for all further ones.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +38,8 @@ turns for ever, each in the iterations in which the other one is missing."""
 MAX_ITERATIONS = 64
 
 ITERATION = 1 << 40
-"""An event's name is its iteration times this, plus the place of its step, or behind all places the
-number of its loop."""
+"""An event's name is iteration * ITERATION + place, of a step by its place in the order, of loop n
+by place = steps + n. So `divmod(name, ITERATION)` gives both, and place < steps says which."""
 
 Edge = tuple[int, int, int, int, int]
 """(consumer's name, consumer engine, producer stream, producer's name, distance in iterations);
@@ -35,13 +50,30 @@ class Walk:
     """A walk through the items of a level in order, iteration by iteration, and what it has found
     up to the place `at`.
 
-    By engine, `knowledge` is what it knows; by stream, `counts` its events. `completions` has the
-    events of steps by iteration and place, from the level's first on, None where they were left
-    out; `loops` those of loops by iteration, loop and stream, which stand for what they do, and
-    `exits` those of engines that have left them; `awaited` is by iteration and row of a loop what
-    that had to wait for. `unsure` are events of loops that may not have run; by such an event
-    `finished` are engines that know that the loop is over if it ran, and nothing of what came
-    before, which is the event `before`. `latest` are the last events of streams.
+        for each iteration, until its edges are those of the one before:
+            for each step (`to`):
+                wanted = the latest event, by stream, that it follows and its engine does not know
+                _wait: drop those that others imply; record an edge for each; join their clocks
+                count the step's own event, with the clock of its engine, in `completions`
+            for each loop inside (`_loop`), as one item: entering waits like a step, and each stream
+                that it touches has one event (`_enter`), with what is known outside (`Outside`)
+
+    An `Event` is (stream, position, engine, issued, known, name): the position-th event of its
+    stream, which `engine` issued as its issued-th, knowing `known`. For a step on an engine, stream
+    and engine are the same; a transfer is an event of its queue, and its issue one of the engine.
+    An `Edge` says which step of which engine waits for which.
+
+    - `knowledge`: by engine, its clock; `counts`: by stream, how many events it has had.
+    - `completions`: events of steps, by iteration and place from the level's first on; None where
+      they were left out (`nki.passes.synchronise.periods`).
+    - `loops`: events of loops, by iteration, loop and stream; `exits`: of engines that have left a
+      loop; `awaited`: what a touch of a loop had to wait for, by iteration and row of
+      `Touched.loops`.
+    - `unsure`: (stream, position) of loops that may not have run. An engine that knows such an
+      event is over knows nothing of what came before in that stream: `finished` has those engines,
+      `before` the event before.
+    - `latest`: the last event of each stream.
+    - `kept`: edges that stay in all further iterations (`ALTERNATING`).
     """
 
     def __init__(self, core: Core, layer: Layer) -> None:
@@ -161,7 +193,9 @@ class Walk:
         self.at = end
 
     def _events(self, name: int) -> Iterable[Event]:
-        """What is an event by its number, none where it did not happen yet."""
+        """The events that a number of `Dependences` stands for: distance * space + n, where n is
+        the completion of a step, its issue, a loop in one stream, or, from `ready` on, all that a
+        touch of a loop had to wait for. None where it was before the first iteration."""
         core = self.core
         distance, name = divmod(name, core.space)
         iteration = self.iteration - distance

@@ -199,7 +199,32 @@ def fetch_entries(f: StructureText, part: StructureAt, entry: Structure, job: St
 
 class QueueText:
     """Writes into `f` what fills the queue of a program and what empties it, by a call of `Flush`
-    at `flush`. `settle` writes what waits for what was run before."""
+    at `flush`. `settle` writes what waits for what was run before.
+
+    The queue changes the order between partitions: job 2 on partition 0 runs before job 1 on
+    partition 100. On chip a local job stays within its partition. In HBM the order is kept like
+    this, with one `TENSOR` for each tensor:
+
+        add(record):
+            for each access of the record in HBM:
+                if `_meets(access)`: flush the queue first
+            for each: `_note(access)`, which adds its bytes to what the `TENSOR` knows
+            push the jobs
+
+    Two accesses in one *frame* never meet in different partitions. A tensor [512, 64] of fp32 has
+    rows of 256 bytes. A tile of its rows 128 to 255 has step 256 and frame 128: partition p has
+    row 128 + p.
+
+    1. A load of that tile: nothing is known; `now_reads` become the bytes of rows 128 to 255.
+    2. A store into columns 0 to 31 of the tile has the same frame: each partition writes rows that
+       it has itself read, in the order of the jobs. It is queued.
+    3. A load of rows 127 to 254 has frame 127, and meets `now_writes`: partition p would read what
+       partition p - 1 writes. The queue is flushed before it is queued.
+
+    Where the frame changes without such a meeting, what was `now_` joins `reads` and `writes`,
+    which any access that meets them flushes. `epoch` spares clearing: a `TENSOR` of an earlier
+    epoch than the queue's knows nothing.
+    """
 
     def __init__(
         self, f: StructureText, queue: Value, flush: Value, settle: Callable[[], None]
@@ -266,7 +291,8 @@ class QueueText:
         return low, high
 
     def _frame(self, access: StructureAt) -> tuple[Value, Value]:
-        """Number and step of the frame in which an access is; the step is 0 if there is none."""
+        """Number and step of the frame in which an access is, as if partition 0 took part; the
+        step is 0 where a row of it crosses a multiple of the step."""
         f = self.f
         low, _ = self._range(access)
         start, step = f.binary("sub", low, access.get("before")), access.get("step")

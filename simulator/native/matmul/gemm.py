@@ -418,7 +418,25 @@ class _Multiplication:
         strip: Value,
         kept: KeptStrip | None,
     ) -> None:
-        """The results of a packed strip for all rows, a block at a time."""
+        """The results of a packed strip for all rows, a block at a time.
+
+            for row in range(0, M, together):
+                sums[together][vectors] = 0                    # registers, each of `width` columns
+                one chain:
+                    for k in lines:                            # by `_UNROLLED`, hints in between
+                        sums[i][v] += panel[k][i] * strip[k][v]
+                `short`: chains of `SHORT` products, two at a time:
+                    for start in range(0, lines, 2 * length):
+                        left = right = 0                       # [together][vectors] each
+                        for k in range(start, start + length):
+                            left += ... at k; right += ... at k + length
+                        sums += left + right
+                dst[row + i][first + v * width] = (or +=) sums[i][v], for rows below M
+
+        `panel` has the tile's columns from `row` on, so that its k-th line has one factor for each
+        row of results; `strip` has columns of the moving tile from `first` on. A line is one k, or
+        a pair of them where operands are packed in `pairs`, so a chain has half as many lines then.
+        """
         f, block = self.f, self.block
         together = block.short_rows if short else block.rows
         lines = lines_of(f, self.depth, form)

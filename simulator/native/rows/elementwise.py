@@ -85,6 +85,19 @@ class Map:
     past_caches: bool = False
 
     def text(self, name: str) -> str:
+        """The LLVM text. The function's argument words are, in this order:
+
+            pointers   output, inputs in memory, predicate (none with `test`), sums, affine number
+            counts     of each dimension, outermost first
+            strides    of each of these operands, in bytes: one for each dimension
+            numbers    inputs that are numbers, as bits
+            otherwise  the pattern for elements that are not written
+            hints      address and bytes from row to row, of each
+
+        It loops over all dimensions but the innermost. In each row it takes `PAIRS` elements at a
+        time if all are of bfloat16, then `LANES`, then one; each time it reads the inputs into the
+        `domain`, goes through `steps`, rounds, and stores where the predicate holds.
+        """
         f = FunctionText(name)
         arrays = [dtype for dtype, access in self.inputs if access in _IN_MEMORY]
         if self.predicate is not None and self.test is None:
