@@ -119,7 +119,7 @@ ARMS: dict[str, tuple[tuple[str, ...], Callable[[], Any]]] = {
         partial(
             without,
             ("simulator.execute.Shadow", lambda reports=True: Shadow(reports=False)),
-            ("nki.trace.eager.Shadow", nothing),
+            ("nki.eager.eager.Shadow", nothing),
         ),
     ),
     "cores": (
@@ -127,8 +127,8 @@ ARMS: dict[str, tuple[tuple[str, ...], Callable[[], Any]]] = {
         partial(
             without,
             ("simulator.execute.Replicated", nothing),
-            ("nki.trace.eager.InStep", nothing),
-            ("nki.trace.eager.Unordered", nothing),
+            ("nki.eager.eager.InStep", nothing),
+            ("nki.eager.eager.Unordered", nothing),
         ),
     ),
     "hazards": (

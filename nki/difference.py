@@ -216,7 +216,7 @@ def _elements(value: Any) -> Array:
 
 
 class InOrder:
-    """Follows cores that execute operations in the author's order, as `nki.modes.interpreter` sees
+    """Follows cores that execute operations in the author's order, as `nki.eager.interpreter` sees
     them: those of `sequence`, the same in another run. Raises value-not-allowed where the runs take
     other ways."""
 
@@ -302,7 +302,7 @@ def _in_order(
     traced: TracedKernel, inputs: list[Array], watch: Watch
 ) -> tuple[list[Array], list[list[Place]]]:
     """Outputs of the reference, and the places of every core as it executes them."""
-    from nki.modes.in_order import in_order
+    from nki.reference.in_order import in_order
     from simulator.execute import LoadedProgram
 
     ordered = in_order(traced)
@@ -326,7 +326,7 @@ def _reference(subject: _Subject, watch: Watch) -> list[Array]:
 
 
 def _eager(subject: _Subject, watch: Watch) -> list[Array]:
-    from nki.trace.eager import run_eager
+    from nki.eager.eager import run_eager
 
     kernel = subject.kernel
     follower = InOrder(watch, subject.traced, subject.sequence)

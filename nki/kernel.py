@@ -464,7 +464,7 @@ def compile_traced(
 
 def order_traced(traced: TracedKernel) -> CompiledKernel:
     """Traced tile IR as it is, ready to run in the author's order."""
-    from nki.modes.in_order import in_order
+    from nki.reference.in_order import in_order
     from nki.verification.hbm_capacity import check_hbm
 
     ordered = in_order(traced)
@@ -637,7 +637,7 @@ def _run_reference(kernel: Kernel, arguments: dict[str, Any]) -> Any:
 
 
 def _run_eager(kernel: Kernel, arguments: dict[str, Any]) -> Any:
-    from nki.trace.eager import run_eager
+    from nki.eager.eager import run_eager
 
     target = settings.target(kernel.target)
     _check_cores(kernel.cores, target)

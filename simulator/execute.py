@@ -182,7 +182,7 @@ class LoadedProgram:
         self._threads = threads
         self.barriers = Barriers()
         # A reference program has one stream a core, `Engine.unknown`, whose tensors are placed
-        # already (`nki.modes.in_order`). Barriers alone order its cores.
+        # already (`nki.reference.in_order`). Barriers alone order its cores.
         ordered = any(Engine.unknown in core.streams for core in program.cores)
         if prepared is None:
             prepared = prepare(program)

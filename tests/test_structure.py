@@ -101,15 +101,13 @@ ORDER = (
     # Tile IR: nodes, text, checks, views, builders; what rewrites and what executes it.
     *(
         "ir",
-        "modes.storage",
-        "modes.interpreter",
         "verification.hbm_capacity",
         "passes",
         "pipeline",
     ),
-    *("modes", "verification", "advice", "transformations"),
+    *("reference", "verification", "advice", "transformations"),
     # What authors of kernels call.
-    *("superseded", "keywords", "language", "errors", "isa", "trace", "ranks"),
+    *("superseded", "keywords", "language", "errors", "isa", "trace", "eager", "ranks"),
     # Kernels as they are called and compiled.
     *(
         "shared_addresses",

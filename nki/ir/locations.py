@@ -17,6 +17,7 @@ from itertools import pairwise
 from types import CodeType, FrameType
 from typing import Any
 
+from isa.errors import NeuronError
 from isa.program import SourceLocation
 from nki.frameworks.callables import innermost
 
@@ -37,6 +38,13 @@ def resolve(location: Any) -> SourceLocation | None:
     found = _resolve(code.co_filename, code, offset)
     file = shown_file(code)
     return found if file == found.file else replace(found, file=file)
+
+
+def located(error: NeuronError, location: Any) -> NeuronError:
+    """The error with a source line, unless it has one."""
+    if error.location is None:
+        error.location = resolve(location)
+    return error
 
 
 def shown_file(code: CodeType) -> str:

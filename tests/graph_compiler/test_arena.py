@@ -19,8 +19,8 @@ from nki.ir import Kernel, Loop
 from nki.ir.checks.verify import verify
 from nki.ir.nodes import operations, storages
 from nki.ir.text import parse_kernel, print_kernel
-from nki.modes import reference
 from nki.pipeline import compile_kernel
+from nki.reference import reference
 from simulator.execute import run
 from simulator.races.happens_before import check
 

@@ -8,8 +8,8 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.binding import bind
 from nki.ir.text import parse_kernel
-from nki.modes import reference
 from nki.pipeline import compile_kernel
+from nki.reference import reference
 from simulator.execute import run
 from simulator.races.happens_before import check
 

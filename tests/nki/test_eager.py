@@ -14,8 +14,8 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.errors import NeuronError
 from isa.target import TARGETS
+from nki.eager.eager import EagerContext, run_eager
 from nki.ir.context import current
-from nki.trace.eager import EagerContext, run_eager
 
 _RNG = np.random.default_rng(11)
 

@@ -16,8 +16,8 @@ from nki.ir.checks.verify import verify
 from nki.ir.compare import difference
 from nki.ir.nodes import Kernel
 from nki.ir.text import parse_kernel, print_kernel
-from nki.modes import reference
 from nki.pipeline import compile_kernel, optimise, stage_text
+from nki.reference import reference
 from simulator.execute import run
 
 _M = nki.symbol("M", multiple_of=128, max=8192)

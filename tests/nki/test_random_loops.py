@@ -15,7 +15,7 @@ import pytest
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from nki.modes import reference
+from nki.reference import reference
 from simulator.races.happens_before import check
 
 ROWS, COLUMNS, PITCH = 16, 24, 8000

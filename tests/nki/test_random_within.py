@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from nki.ir.checks.verify import verify
 from nki.ir.text import parse_kernel
-from nki.modes import reference
 from nki.pipeline import compile_kernel
+from nki.reference import reference
 from simulator.execute import run
 from simulator.races.happens_before import check
 

@@ -18,8 +18,8 @@ from isa.target import TARGETS
 from nki.ir.checks.verify import verify
 from nki.ir.nodes import Kernel
 from nki.ir.text import parse_kernel
-from nki.modes import reference
-from nki.modes.in_order import in_order
+from nki.reference import reference
+from nki.reference.in_order import in_order
 from simulator.device_state import Capacity
 from simulator.execute import LoadedProgram
 from simulator.native.codegen.library import library

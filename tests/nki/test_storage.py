@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from isa.enums import Memory
+from nki.eager.storage import Storage
 from nki.ir.nodes import Tensor
-from nki.modes.storage import Storage
 from simulator.checks.initialised import Shadow
 
 

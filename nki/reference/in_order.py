@@ -22,8 +22,8 @@ from isa.operations.control import StorageBegin
 from isa.program import CoreProgram, Program, RegisterReference
 from isa.spec import Instruction
 from isa.target import TARGETS, Target
+from nki.ir.locations import located
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, operations
-from nki.modes.interpreter import located
 from nki.passes.emit.addresses import Addresses
 from nki.passes.emit.declarations import hbm_tensors, program_of, storage_records
 from nki.passes.emit.location_table import LocationTable
@@ -258,7 +258,7 @@ class _Core:
                 self._instruction(instruction, list(instruction.values), op.location, source)
                 part += not control
         except NeuronError as error:
-            raise located(error, op) from None
+            raise located(error, op.location) from None
 
     def _instruction(
         self, instruction: Instruction, values: list[Any], location: Any, source: Source

@@ -23,9 +23,9 @@ from isa.rules import first_partition
 from isa.sequencer import OPERATIONS, wrapped
 from isa.spec import Instruction, MachineInstruction
 from isa.target import Target
+from nki.eager.storage import Storage, View
 from nki.ir import locations
 from nki.ir.nodes import Access, Op, Register, Tensor
-from nki.modes.storage import Storage, View
 from simulator.checks import engine_marks
 from simulator.checks.initialised import Shadow
 from simulator.checks.marks import CLEAN, EMPTY, Tracked, covers
@@ -119,7 +119,7 @@ class Interpreter:
             for instruction in op.row.expand(values, self.target):
                 self._run(instruction, op)
         except NeuronError as error:
-            raise located(error, op) from None
+            raise locations.located(error, op.location) from None
 
     def _run(self, instruction: Instruction, op: Op) -> None:
         """Run a machine instruction of an operation."""
@@ -349,13 +349,6 @@ def _track(
         index = Tracked(shadow.space_of(columns.index), columns.index, f"{name} index")
         tracked[position] = TrackedColumns(base, index, stage)
     return tuple(tracked)
-
-
-def located(error: NeuronError, op: Op) -> NeuronError:
-    """The error with the operation's source line, unless it has one."""
-    if error.location is None:
-        error.location = locations.resolve(op.location)
-    return error
 
 
 _PLAIN = frozenset({int, float, bool, type(None), AluOperator, Activation, *ENUM_KINDS.values()})

@@ -1,8 +1,8 @@
 """What a kernel means: the tile IR executed in the author's order, one core up to a barrier at a
 time, on one storage a tensor.
 
-It becomes a program without passes (`nki.modes.in_order`), which runs like any other: by the native
-loop, with the same checks.
+It becomes a program without passes (`nki.reference.in_order`), which runs like any other: by the
+native loop, with the same checks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from isa.affine import solve_shape
 from isa.binding import bind
 from nki.ir.nodes import Kernel
-from nki.modes.in_order import in_order
+from nki.reference.in_order import in_order
 
 if TYPE_CHECKING:
     from simulator.execute import RunResult

@@ -20,6 +20,10 @@ from isa.errors import NeuronError
 from isa.operations.control import StorageBegin
 from isa.spec import Operation
 from isa.target import Target
+from nki.eager.core_threads import Arrival, CoreThread, deadlock, step_cores
+from nki.eager.interpreter import Follower, Interpreter
+from nki.eager.numbers import EagerNumbers
+from nki.eager.storage import Storage, View
 from nki.frameworks.arrays import as_numpy, refuse_read_only
 from nki.ir.accumulate import Accumulation
 from nki.ir.builder.declarations import Declarations, parameter_memory
@@ -35,8 +39,6 @@ from nki.ir.nodes import Access, Op, Register, Tensor
 from nki.ir.open_loops import Iteration, OpenLoop, never_written
 from nki.ir.views.layout import dense_strides
 from nki.ir.views.tensor import NkiTensor, strided
-from nki.modes.interpreter import Follower, Interpreter
-from nki.modes.storage import Storage, View
 from nki.trace.authored import Authored
 from nki.trace.call import (
     TensorSpec,
@@ -46,8 +48,6 @@ from nki.trace.call import (
     map_tensors,
     spec_of,
 )
-from nki.trace.core_threads import Arrival, CoreThread, deadlock, step_cores
-from nki.trace.eager_numbers import EagerNumbers
 from nki.trace.exchanges import must_end
 from nki.trace.shared import SharedTensors, results_of, warn_of_lost_results
 from nki.verification.hbm_capacity import HbmInUse

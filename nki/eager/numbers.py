@@ -17,8 +17,8 @@ from isa.enums import Memory
 from isa.fields import ENUM_KINDS
 from isa.machine import control
 from isa.spec import Instruction
+from nki.eager.storage import Storage
 from nki.ir.nodes import Access, Register, Tensor
-from nki.modes.storage import Storage
 from simulator.races.dynamic_accesses import hull
 from simulator.races.value_numbers import (
     COPIES,

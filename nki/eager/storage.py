@@ -44,7 +44,7 @@ class Storage:
         self._region: Region | None = None
         self.views: dict[tuple[Any, ...], Any] = {}
         self.places: dict[int, tuple[Any, Any]] = {}
-        """By the identity of a view: the view, and what `nki.trace.eager_numbers` knows of it."""
+        """By the identity of a view: the view, and what `nki.eager.numbers` knows of it."""
         self.tensor = tensor
         self.shape = shape
         total = DTYPES[tensor.dtype].size

@@ -1,1 +1,0 @@
-"""Tile IR as its author wrote it: one operation at a time (eager), or a program (reference)."""
