@@ -23,6 +23,7 @@ import numpy as np
 from isa.columns import by_first_use, walks
 from isa.enums import Engine
 from simulator.timing import events as e
+from simulator.timing.events import TIMES
 from simulator.timing.layout import INTEGER, NUMBER
 from simulator.timing.plan import Plan
 
@@ -96,10 +97,25 @@ class PathColumns(NamedTuple):
 
 
 class CriticalPath:
-    """Where the time of a run goes: in columns, and as tables made when somebody looks."""
+    """Where the time of a run goes: as the walk leaves it, and in columns and tables, which are
+    made when they are first asked for."""
 
-    def __init__(self, columns: PathColumns) -> None:
-        self.columns = columns
+    def __init__(self, walked: Walked) -> None:
+        self._walked = walked
+
+    @cached_property
+    def columns(self) -> PathColumns:
+        """All that the path is charged with."""
+        plan, step, spent, *stalls = self._walked
+        charged = np.flatnonzero(spent)
+        steps, kind = np.divmod(charged, PARTS)
+        step = step[steps].astype(INTEGER)
+        causes = [_NUMBER[_WORK.get(one.kind, Cause.CONTROL)] for one in plan.templates]
+        work = np.array(causes, INTEGER)
+        cause = np.where(step % 2 == 1, _OF_TRANSFERS[kind], _OF_INSTRUCTIONS[kind])
+        cause = np.where(cause < 0, work[plan.of[step // 2]], cause)
+        first = np.array(plan.first, INTEGER)
+        return PathColumns(list(plan.streams), first, step, cause, spent[charged], *stalls)
 
     @cached_property
     def spent(self) -> Spent:
@@ -130,12 +146,15 @@ class CriticalPath:
 
 @dataclass(slots=True)
 class Path:
-    """The nodes of one run, as columns: stream, instruction, whether it is a transfer, the node
-    that hands over to it, when that is (`begin`), until when a table load or the dispatch of a
-    transfer holds it up (`settled`), its start, when it leaves its engine free, and since when its
-    engine had nothing to do. `last`: the node that ends the run, at `until`."""
+    """The nodes of one run, one behind the other. `links` has of each its step (see `PathColumns`)
+    and the node that hands over to it. `moments` has of each when that is (`begin`), until when a
+    table load or the dispatch of a transfer holds it up (`settled`), its start, when it leaves its
+    engine free, and since when its engine had nothing to do. `last`: the node that ends the run, at
+    `until`."""
 
-    columns: list[Any]
+    links: Any
+    moments: Any
+    nodes: int
     last: int
     until: float = 0.0
 
@@ -156,63 +175,73 @@ _WORK = {
 }
 """What the time of an instruction goes to, by its kind; control for all others."""
 
+PARTS = 6
+"""How many parts the time of a step has, each of one cause."""
+
+_OF_INSTRUCTIONS = np.array(
+    [
+        _NUMBER[Cause.THROTTLING], -1, _NUMBER[Cause.FILL_AND_DRAIN], _NUMBER[Cause.SEMAPHORE],
+        _NUMBER[Cause.TABLE_LOAD], _NUMBER[Cause.PORT],
+    ]
+)  # fmt: skip
+"""The causes of an instruction's parts; -1 is its work."""
+
+_OF_TRANSFERS = np.array(
+    [
+        _NUMBER[Cause.DESCRIPTORS], _NUMBER[Cause.CONVERSION], _NUMBER[Cause.BANDWIDTH],
+        _NUMBER[Cause.DMA_BALANCE], _NUMBER[Cause.DMA_LATENCY], -1,
+    ]
+)  # fmt: skip
+
 LONG = 100_000
 """Nodes from which on the walk is compiled."""
 
 
+class Walked(NamedTuple):
+    """What the walk leaves: steps in the order in which it met them, the parts of their time one
+    behind another, and the columns of the stalls."""
+
+    plan: Plan
+    step: np.ndarray
+    spent: np.ndarray
+    waiting: np.ndarray
+    ending: np.ndarray
+    held: np.ndarray
+
+
 def walk(path: Path, plan: Plan, dma_engines: int) -> CriticalPath:
     """The critical path of a recorded run, from its end to its start."""
-    count = plan.first[-1]
-    causes = len(CAUSES)
-    nodes = len(path.columns[0])
+    count, nodes = plan.first[-1], path.nodes
     most = min(nodes, 2 * count)
+    streams = np.repeat(np.arange(len(plan.streams)), np.diff(plan.first)).astype(np.int16)
     columns = [
-        *path.columns,
+        path.links,
+        path.moments,
+        streams,
         plan.of,
         *_templates(plan, dma_engines),
-        np.zeros(2 * count, INTEGER),
-        np.zeros(most, INTEGER),
-        np.zeros(most * causes, NUMBER),
-        np.zeros(most * causes, INTEGER),
-        np.zeros(nodes, INTEGER),
-        np.zeros(nodes, INTEGER),
+        np.zeros(2 * count, np.int32),
+        np.zeros(most, np.int32),
+        np.zeros(most * PARTS, NUMBER),
+        np.zeros(nodes, np.int32),
+        np.zeros(nodes, np.int32),
         np.zeros(nodes, NUMBER),
     ]
-    numbers = [path.last, path.until, causes, *(_NUMBER[cause] for cause in _NAMED)]
-    compiled = _walk.worthwhile(nodes)
-    if compiled:
+    numbers = [path.last, path.until]
+    if _walk.worthwhile(nodes):
         steps, stalls = _walk.compiled(*map(np.asarray, columns), *numbers)
     else:
         columns = [c.tolist() if isinstance(c, np.ndarray) else c for c in columns]
         steps, stalls = _walk.function(*columns, *numbers)
-    step, spent, order, waiting, ending, held = (np.asarray(column) for column in columns[-6:])
-    charged = np.flatnonzero(order[: steps * causes])
-    charged = charged[np.argsort(order[charged])]
-    return CriticalPath(
-        PathColumns(
-            list(plan.streams),
-            np.array(plan.first, INTEGER),
-            step[charged // causes],
-            charged % causes,
-            spent[charged],
-            waiting[:stalls],
-            ending[:stalls],
-            held[:stalls],
-        )
-    )
-
-
-_NAMED = (
-    Cause.THROTTLING, Cause.FILL_AND_DRAIN, Cause.SEMAPHORE, Cause.TABLE_LOAD, Cause.PORT,
-    Cause.BANDWIDTH, Cause.DESCRIPTORS, Cause.CONVERSION, Cause.DMA_BALANCE, Cause.DMA_LATENCY,
-)  # fmt: skip
-"""Causes as the walk has them for arguments."""
+    step, spent, waiting, ending, held = (np.asarray(column) for column in columns[-5:])
+    waits = (waiting[:stalls].astype(INTEGER), ending[:stalls].astype(INTEGER), held[:stalls])
+    return CriticalPath(Walked(plan, step[:steps], spent[: steps * PARTS], *waits))
 
 
 def _templates(plan: Plan, dma_engines: int) -> list[np.ndarray]:
-    """Of every template: the cause that its work is, its time at full rate, whether the tensor
-    engine may slow it down; of transfers the share of evenly spread work, of descriptors, and of
-    what the DMA engines compute."""
+    """Of every template: its time at full rate where the tensor engine may slow it down, else a
+    time that is never exceeded; of transfers the share of evenly spread work, of descriptors, and
+    of what the DMA engines compute."""
     rows = []
     for template in plan.templates:
         even, share, computed = 1.0, 0.0, 0.0
@@ -224,71 +253,59 @@ def _templates(plan: Plan, dma_engines: int) -> list[np.ndarray]:
             if transfer.engine_ns:
                 share = transfer.overhead_ns / transfer.engine_ns
                 computed = transfer.computed_ns / transfer.engine_ns
-        cause = _NUMBER[_WORK.get(template.kind, Cause.CONTROL)]
-        slowable = int(template.kind == e.MULTIPLY)
-        rows.append((cause, template.interval, slowable, even, share, computed))
-    kinds = (INTEGER, NUMBER, INTEGER, NUMBER, NUMBER, NUMBER)
-    values = zip(*rows, strict=True) if rows else [()] * len(kinds)
-    return [np.array(column, kind) for column, kind in zip(values, kinds)]
+        full = template.interval if template.kind == e.MULTIPLY else np.inf
+        rows.append((full, even, share, computed))
+    values = zip(*rows, strict=True) if rows else [()] * 4
+    return [np.array(column, NUMBER) for column in values]
 
 
 @walks.walk(worth=LONG)
 def _walk(
-    place: Any, number: Any, transfer: Any, before: Any, begin: Any, settled: Any, start: Any,
-    free: Any, idle: Any, of: Any, work: Any, interval: Any, slowable: Any, even: Any, share: Any,
-    computed: Any, rows: Any, step: Any, spent: Any, order: Any, waiting: Any, ending: Any,
-    held: Any, at: int, until: float, causes: int, throttling: int, draining: int, semaphore: int,
-    table: int, port: int, bandwidth: int, descriptors: int, conversion: int, balance: int,
-    latency: int,
+    links: Any, moments: Any, place: Any, of: Any, full: Any, even: Any, share: Any, computed: Any,
+    rows: Any, step: Any, spent: Any, waiting: Any, ending: Any, held: Any, at: int, until: float,
 ) -> tuple[int, int]:  # fmt: skip
     """Charge every node from the end on; how many steps and stalls there are. `step` has the steps
-    as they come, `rows` that place of each plus 1, `spent` the causes of one behind those of
-    another, `order` counts its entries as they come, `waiting`, `ending` and `held` are the
-    stalls."""
-    steps = stalls = charged = 0
+    as they come, `rows` that place of each plus 1, `spent` the parts of one behind those of
+    another, `waiting`, `ending` and `held` are the stalls."""
+    steps = stalls = 0
     following, following_transfer = -1, 0
     while at >= 0:
-        here = 2 * number[at] + transfer[at]
-        if not rows[here]:
+        here, earlier = links[2 * at], links[2 * at + 1]
+        moment = TIMES * at
+        begin, start = moments[moment], moments[moment + 2]
+        number, transfer = here // 2, here % 2
+        row = rows[here]
+        if not row:
             step[steps] = here
             steps += 1
-            rows[here] = steps
-        row = (rows[here] - 1) * causes
-        template = of[number[at]]
-        if transfer[at]:
-            moving = max(0.0, min(free[at], until) - start[at])
-            parts = (
-                (descriptors, moving * even[template] * share[template]),
-                (conversion, moving * even[template] * computed[template]),
-                (bandwidth, moving * even[template] * (1.0 - share[template] - computed[template])),
-                (balance, moving * (1.0 - even[template])),
-                (latency, until - begin[at] - moving),
-            )
+            row = rows[here] = steps
+        part = (row - 1) * PARTS
+        template, stream = of[number], place[number]
+        ended = moments[moment + 3]
+        if transfer:
+            moving = max(0.0, min(ended, until) - start)
+            evenly = moving * even[template]
+            described, converted = evenly * share[template], evenly * computed[template]
+            spent[part] += described
+            spent[part + 1] += converted
+            spent[part + 2] += max(0.0, evenly - described - converted)
+            spent[part + 3] += max(0.0, moving - evenly)
+            spent[part + 4] += max(0.0, until - begin - moving)
         else:
-            working = min(free[at], until) - start[at]
-            slowed = 0.0
-            if slowable[template]:
-                slowed = max(0.0, working - interval[template])
-            inside = following < 0 or (following == place[at] and not following_transfer)
-            parts = (
-                (throttling, slowed),
-                (work[template], working - slowed),
-                (draining if inside else semaphore, until - max(free[at], start[at])),
-                (table, settled[at] - begin[at]),
-                (port, start[at] - settled[at]),
-            )
-        for cause, ns in parts:
-            if ns > 0.0:
-                spent[row + cause] += ns
-                if not order[row + cause]:
-                    charged += 1
-                    order[row + cause] = charged
-        earlier = before[at]
-        if earlier >= 0 and not transfer[at] and begin[at] > idle[at]:
-            waiting[stalls] = here
-            ending[stalls] = 2 * number[earlier] + transfer[earlier]
-            held[stalls] = begin[at] - idle[at]
-            stalls += 1
-        following, following_transfer = place[at], transfer[at]
-        until, at = begin[at], earlier
+            working = min(ended, until) - start
+            slowed = max(0.0, working - full[template])
+            inside = following < 0 or (following == stream and not following_transfer)
+            settled, idle = moments[moment + 1], moments[moment + 4]
+            spent[part] += slowed
+            spent[part + 1] += max(0.0, working - slowed)
+            spent[part + (2 if inside else 3)] += max(0.0, until - max(ended, start))
+            spent[part + 4] += max(0.0, settled - begin)
+            spent[part + 5] += max(0.0, start - settled)
+            if earlier >= 0 and begin > idle:
+                waiting[stalls] = here
+                ending[stalls] = links[2 * earlier]
+                held[stalls] = begin - idle
+                stalls += 1
+        following, following_transfer = stream, transfer
+        until, at = begin, earlier
     return steps, stalls

@@ -32,6 +32,9 @@ FRESH, WAITING, DRAINING, MEETING = range(4)
 """How far a stream is with its next instruction."""
 
 
+TIMES = 5
+"""Times that are kept of each node, see `simulator.timing.critical.Path`."""
+
 N_MODES, DYNAMIC, STATIC = 4, 0, 3
 """Who may generate the descriptors of transfers: values of `isa.enums.DgeMode`. None are of unknown
 origin, so that the first one stands for all that are generated during the run."""
@@ -89,7 +92,7 @@ def advance(
      dispatches, evens, settles, tails, engine_ns, modes, work_at, work_engine,
      work_ns) = templates  # fmt: skip
     code, ends, shares = sequence
-    (core_of, place_of, data_lane, sequencer_lane, load_lane, mine_at, mine, other_at, other,
+    (core_of, data_lane, sequencer_lane, load_lane, mine_at, mine, other_at, other,
      meeting_size, queue_lane, first_semaphore) = cores  # fmt: skip
     (signal, table_ns, tables_kept, window, fraction, threshold, engines, limit, with_path,
      with_spans, n_tables, n_semaphores, apart, loads_hidden) = numbers  # fmt: skip
@@ -105,9 +108,7 @@ def advance(
      last_node, tile_at, tile_node, swapped_at, swapped_node, executed_node, dma_node,
      queue_at, queue_node, path_now) = state  # fmt: skip
     item_stream, item_at, item_node, item_share, heap_ready, heap_item = transfers
-    (node_place, node_number, node_transfer, node_before, node_begin, node_settled, node_start,
-     node_free, node_idle, span_lane, span_start, span_end, span_at, period_from,
-     period_until) = record  # fmt: skip
+    links, moments, span_lane, span_start, span_end, span_at, period_from, period_until = record
 
     n_streams = len(at)
     slots = n_streams + 1
@@ -342,10 +343,11 @@ def advance(
                             begin, before = idle, idle_node
                     node = n_nodes
                     n_nodes += 1
-                    node_place[node], node_number[node] = place_of[stream], pc
-                    node_transfer[node], node_before[node] = 0, before
-                    node_begin[node], node_settled[node] = begin, settled
-                    node_start[node], node_free[node], node_idle[node] = start, until, idle
+                    links[2 * node], links[2 * node + 1] = 2 * pc, before
+                    moment = TIMES * node
+                    moments[moment], moments[moment + 1] = begin, settled
+                    moments[moment + 2], moments[moment + 3] = start, until
+                    moments[moment + 4] = idle
                     path_now[stream], now_node[stream] = start, node
                     if kind == LOAD_TILE:
                         tile_at[stream], tile_node[stream] = until, node
@@ -401,10 +403,11 @@ def advance(
                         begin, before = held, held_node
                     node = n_nodes
                     n_nodes += 1
-                    node_place[node], node_number[node] = place_of[stream], pc
-                    node_transfer[node], node_before[node] = 0, before
-                    node_begin[node], node_settled[node] = begin, begin
-                    node_start[node], node_free[node], node_idle[node] = begin, issued, idle
+                    links[2 * node], links[2 * node + 1] = 2 * pc, before
+                    moment = TIMES * node
+                    moments[moment], moments[moment + 1] = begin, begin
+                    moments[moment + 2], moments[moment + 3] = begin, issued
+                    moments[moment + 4] = idle
                     path_now[stream], now_node[stream] = issued, node
                     if on_engine[template]:
                         free_node[stream] = node
@@ -497,10 +500,11 @@ def advance(
                         begin, before = held, held_node
                     node = n_nodes
                     n_nodes += 1
-                    node_place[node], node_number[node] = place_of[stream], pc
-                    node_transfer[node], node_before[node] = 0, before
-                    node_begin[node], node_settled[node] = begin, begin
-                    node_start[node], node_free[node], node_idle[node] = begin, leaves, idle
+                    links[2 * node], links[2 * node + 1] = 2 * pc, before
+                    moment = TIMES * node
+                    moments[moment], moments[moment + 1] = begin, begin
+                    moments[moment + 2], moments[moment + 3] = begin, leaves
+                    moments[moment + 4] = idle
                     path_now[stream], now_node[stream] = leaves, node
                 now[stream] = leaves
                 if with_spans and interval > 0.0:
@@ -605,14 +609,14 @@ def advance(
             if with_path:
                 start = begin
                 if begin <= ready:
-                    start, begin, before = ready, node_free[node], node
-                trigger = node
+                    start, begin, before = ready, moments[TIMES * node + 3], node
                 node = n_nodes
                 n_nodes += 1
-                node_place[node], node_number[node] = node_place[trigger], pc
-                node_transfer[node], node_before[node] = 1, before
-                node_begin[node], node_settled[node] = begin, start
-                node_start[node], node_free[node], node_idle[node] = start, finish, ready
+                links[2 * node], links[2 * node + 1] = 2 * pc + 1, before
+                moment = TIMES * node
+                moments[moment], moments[moment + 1] = begin, start
+                moments[moment + 2], moments[moment + 3] = start, finish
+                moments[moment + 4] = ready
                 if even:
                     for engine in range(engines):
                         dma_node[row + engine] = node

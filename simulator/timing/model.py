@@ -139,8 +139,8 @@ class _Model:
         total = max([outcome.served, *finished])
         critical = None
         if self.keep_path:
-            nodes = [column[: outcome.nodes] for column in run.nodes]
-            path = Path(nodes, outcome.end_node, outcome.end_at)
+            links, moments = run.nodes
+            path = Path(links, moments, outcome.nodes, outcome.end_node, outcome.end_at)
             critical = walk(path, self.plan, self.target.dma_engines.value)
         overhead = self.target.kernel_overhead_ns.value
         worked = _worked(*run.periods()) if self.keep_path else None
@@ -182,26 +182,29 @@ class _Model:
         state, executed = run.state, self.executed[stream]
         templates = self.plan.templates_of(stream)
         of = self.plan.of[here] - self.plan.first_templates[stream]
-        spent = np.array([template.interval for template in templates], NUMBER)[of] * executed
-        spent += np.asarray(state["slowed"][here], NUMBER)
-        by_template = np.bincount(of, spent, minlength=len(templates))
+        times = np.bincount(of, executed, minlength=len(templates))
+        intervals, durations = (
+            np.array([getattr(template, name) for template in templates], NUMBER)
+            for name in ("interval", "duration")
+        )
+        slowed = np.asarray(state["slowed"][here], NUMBER)
+        spent = intervals[of] * executed + slowed
+        by_template = intervals * times + np.bincount(of, slowed, minlength=len(templates))
         data, control = (
             float(by_template @ np.array([t.work(1)[which] > 0 for t in templates], NUMBER))
             for which in range(2)
         )
-        whole = np.array([template.duration for template in templates], NUMBER)[of] * executed
         busy = float(state["exposed"][stream]) + data
         if engine is Engine.scalar:
             busy += timeline.table_load_ns
         width = run.semaphores
         waited = np.asarray(state["waited"])[stream * width : (stream + 1) * width]
-        times = [float(state[name][stream]) for name in ("now", "free", "last")]
         return EngineTime(
             active=float(state["active"][stream]),
             busy=busy,
             sequencer=control,
-            finished=max(times),
-            instruction_ns=float(whole.sum() + np.asarray(state["slowed"][here], NUMBER).sum()),
+            finished=max(float(state[name][stream]) for name in ("now", "free", "last")),
+            instruction_ns=float(durations @ times + slowed.sum()),
             waited={int(s): float(waited[s]) for s in np.flatnonzero(waited)},
             executed=array("q", executed.astype("q").tobytes()),
             by_instruction=array("d", spent.tobytes()),
@@ -304,7 +307,7 @@ class _Run:
         nodes = len(self.code) + transfers if model.keep_path else 0
         loads = int(self.times[(templates[0] >= 0)[plan.of]].sum())
         spans = len(self.code) + transfers + loads if model.keep_spans else 0
-        self.nodes = [np.zeros(nodes, t) for t in (INTEGER,) * 4 + (NUMBER,) * 5]
+        self.nodes = [np.zeros(2 * nodes, np.int32), np.zeros(e.TIMES * nodes, NUMBER)]
         self.spans = [np.zeros(spans, t) for t in (INTEGER, NUMBER, NUMBER, INTEGER)]
         self.closed = [np.zeros(nodes and nodes + loads, NUMBER) for _ in range(2)]
         moved = [np.zeros(transfers, t) for t in (INTEGER, INTEGER, INTEGER, NUMBER)]
@@ -398,7 +401,7 @@ class _Run:
                     lane += 3 if self.plan.loads_tiles(stream) else 2
         data, sequencer, load = zip(*lanes) if lanes else ((), (), ())
         columns = [
-            [core for core, _ in streams], range(len(streams)), data, sequencer, load,
+            [core for core, _ in streams], data, sequencer, load,
             *ragged(mine), *ragged(other), sizes, queue_lane, self.plan.semaphores[:-1],
         ]  # fmt: skip
         return [np.array(column, INTEGER) for column in columns]
@@ -429,8 +432,8 @@ class _Run:
         found = (e.advance.compiled if compiled else e.advance.function)(*columns)
         if not compiled:
             self.state = dict(zip(self.state, columns[-3]))
-            self.nodes, self.spans = list(columns[-1][:9]), list(columns[-1][9:13])
-            self.closed = list(columns[-1][13:])
+            self.nodes, self.spans = list(columns[-1][:2]), list(columns[-1][2:6])
+            self.closed = list(columns[-1][6:])
         return _Outcome(*found)
 
     def periods(self) -> tuple[np.ndarray, np.ndarray]:
