@@ -166,6 +166,9 @@ class MachineInstruction(Row):
     """What it computes, of rows that compute element by element in fp32."""
     by_row: ClassVar[bool] = False
     """Whether it goes through each row of what it reads once, from its first element on."""
+    by_partition: ClassVar[bool] = False
+    """Whether what a partition gets is made of operands in the same partition, whatever its number.
+    Rows that leave something in an accumulate register, or take it from there, may be of these."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

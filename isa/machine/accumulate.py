@@ -36,6 +36,7 @@ class TensorScalarReduce(MachineInstruction):
     cost = costs.TENSOR_SCALAR
     state = (EngineState(ACCUMULATORS),)
     document = ISA + "tensor_scalar_reduce"
+    by_partition = True
     dst = Write()
     data = Read()
     op0 = Attribute(kind=Kind.alu)
@@ -58,6 +59,7 @@ class VectorReadAccumulator(MachineInstruction):
     cost = costs.VECTOR_READ_ACCUMULATOR
     state = (EngineState(ACCUMULATORS, writes=False),)
     document = ISA + "tensor_scalar_reduce"
+    by_partition = True
     dst = Write(column=True)
     negate = Attribute(kind=Kind.flag)
     lanes = Attribute(kind=Kind.integer, lanes=True)
@@ -76,6 +78,7 @@ class SelectReduce(MachineInstruction):
     cost = costs.SELECT_REDUCE
     state = (EngineState(ACCUMULATORS),)
     document = ISA + "select_reduce"
+    by_partition = True
     dst = Write()
     predicate = Read()
     on_true = Read()
@@ -100,6 +103,7 @@ class RangeSelect(MachineInstruction):
     cost = costs.RANGE_SELECT
     state = (EngineState(ACCUMULATORS),)
     document = ISA + "range_select"
+    by_partition = True
     dst = Write()
     data = Read()
     op0 = Attribute(kind=Kind.alu)
@@ -131,6 +135,7 @@ class Exponential(MachineInstruction):
     cost = costs.EXPONENTIAL
     state = (EngineState(ACCUMULATORS),)
     document = ISA + "exponential"
+    by_partition = True
     dst = Write()
     src = Read()
     maximum = Read(immediate=True, column=True)

@@ -21,6 +21,7 @@ class Activate(MachineInstruction):
     cost = costs.ACTIVATE
     state = (EngineState(ACCUMULATORS, idle=False), EngineState(TABLE))
     document = "nki/api/nki.isa.rst#nki.isa.activation"
+    by_partition = True
     by_row = True
     dst = Write()
     data = Read()
@@ -47,5 +48,6 @@ class ActReadAccumulator(MachineInstruction):
     cost = costs.READ_ACCUMULATOR
     state = (EngineState(ACCUMULATORS, writes=False),)
     document = "nki/api/nki.isa.rst#nki.isa.activation_reduce"
+    by_partition = True
     dst = Write(column=True)
     lanes = Attribute(kind=Kind.integer, lanes=True)

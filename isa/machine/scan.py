@@ -21,6 +21,7 @@ class TensorTensorScan(MachineInstruction):
     engines = (Engine.vector,)
     cost = costs.TENSOR_TENSOR_SCAN
     document = ISA + "tensor_tensor_scan"
+    by_partition = True
     dst = Write()
     data0 = Read()
     data1 = Read()
@@ -51,6 +52,7 @@ class TensorScalarCumulative(MachineInstruction):
     cost = costs.TENSOR_SCALAR_CUMULATIVE
     state = (EngineState(ACCUMULATORS),)
     document = ISA + "tensor_scalar_cumulative"
+    by_partition = True
     dst = Write()
     src = Read()
     op0 = Attribute(kind=Kind.alu)

@@ -18,6 +18,7 @@ class Max8(MachineInstruction):
     engines = (Engine.vector,)
     cost = costs.SEARCH_8
     document = ISA + "max8"
+    by_partition = True
     dst = Write()
     src = Read()
 
@@ -32,6 +33,7 @@ class FindIndex8(MachineInstruction):
     engines = (Engine.vector,)
     cost = costs.SEARCH_8
     document = ISA + "nc_find_index8"
+    by_partition = True
     dst = Write()
     data = Read()
     vals = Read()
@@ -48,6 +50,7 @@ class MatchReplace8(MachineInstruction):
     engines = (Engine.vector,)
     cost = costs.MATCH_REPLACE_8
     document = ISA + "nc_match_replace8"
+    by_partition = True
     dst = Write()
     data = Read()
     vals = Read()

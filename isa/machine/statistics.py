@@ -16,6 +16,7 @@ class BnStats(MachineInstruction):
     engines = (Engine.vector,)
     cost = costs.BN_STATS
     document = ISA + "bn_stats"
+    by_partition = True
     dst = Write()
     data = Read()
 
@@ -28,5 +29,6 @@ class BnAggregate(MachineInstruction):
     engines = (Engine.vector,)
     cost = costs.BN_AGGREGATE
     document = ISA + "bn_aggr"
+    by_partition = True
     dst = Write()
     data = Read()

@@ -19,6 +19,7 @@ class TensorReduce(MachineInstruction):
     engines = (Engine.vector,)
     cost = costs.TENSOR_REDUCE
     document = ISA + "tensor_reduce"
+    by_partition = True
     by_row = True
     dst = Write()
     data = Read()
@@ -34,6 +35,7 @@ class Reciprocal(MachineInstruction):
     engines = (Engine.vector,)
     cost = costs.RECIPROCAL
     document = ISA + "reciprocal"
+    by_partition = True
     by_row = True
     dst = Write()
     data = Read()

@@ -16,6 +16,7 @@ from nki.advice.fusions import fused
 from nki.advice.invariant import hoisted_work
 from nki.advice.loads import early_load, hoisted_load, split_load
 from nki.advice.moments import one_pass_moments
+from nki.advice.neighbours import neighbouring_rows
 from nki.advice.operands import half_operands
 from nki.advice.repeated import repeated_load
 from nki.advice.timed import Retimed, time_of
@@ -46,6 +47,7 @@ CHANGES: Mapping[Changes, frozenset[Cause]] = {
     hoisted_work: _LOADING | _WORKING,
     repeated_load: _LOADING,
     contiguous_rows: frozenset({Cause.DESCRIPTORS, Cause.BANDWIDTH}),
+    neighbouring_rows: frozenset({Cause.DESCRIPTORS, Cause.BANDWIDTH}),
     merged_loads: _LOADING,
     deeper_buffers: _LOADING | _WORKING,
     early_load: _LOADING,
@@ -91,19 +93,20 @@ def retimed(
         for changes, wanted in CHANGES.items():
             if not causes & wanted:
                 continue
+            found: set[frozenset[Op]] = set()
             for changed in changes(kernel, (place.file, place.line)):
                 if changed.of in known:
                     continue
                 if not left:
                     return
-                if changed.of:
-                    known.add(changed.of)
+                found.add(changed.of)
                 left -= 1
                 tried += 1
                 with progress.part(f"advice, change {tried}"):
                     ns = time_of(changed.kernel, values)
                 if ns is not None:
                     yield Retimed(changed, place, ns, changes)
+            known |= found - {frozenset()}
 
 
 def _lines(program: Program, timeline: Timeline) -> list[tuple[SourceLocation, frozenset[Cause]]]:

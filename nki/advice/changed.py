@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from isa.operations.dma import DmaCopy
 from isa.target import TARGETS
 from nki.ir.begins import begun_by, written_by
 from nki.ir.locations import resolve
@@ -61,6 +62,11 @@ class Transfer(NamedTuple):
     @property
     def is_load(self) -> bool:
         return self.dst.storage.memory.on_chip
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether elements keep their order."""
+        return self.op.row is DmaCopy
 
     @property
     def chip(self) -> Access:

@@ -96,7 +96,7 @@ class _Hoisting:
         made = self._constant(nodes, None)
         first: dict[Any, Tensor] = {}
         keys: dict[Tensor, Any] = {}
-        alike = {t: first.setdefault(_content(t, made, keys), t) for t in made}
+        alike = {t: first.setdefault(content(t, made, keys), t) for t in made}
         repeated = [t for t, kept in alike.items() if kept is not t and self.is_here(made[t])]
         again = {t: alike[t] for t in self._with_inputs(repeated, made) if alike[t] is not t}
         gone = _going(again, made)
@@ -179,7 +179,7 @@ def _going(again: dict[Tensor, Tensor], made: dict[Tensor, list[Op]]) -> set[Op]
             del again[tensor]
 
 
-def _content(tensor: Tensor, made: dict[Tensor, list[Op]], keys: dict[Tensor, Any]) -> Any:
+def content(tensor: Tensor, made: dict[Tensor, list[Op]], keys: dict[Tensor, Any]) -> Any:
     """Equal for tensors that are made alike of the same."""
     if tensor not in keys:
         keys[tensor] = tensor  # what two tensors make of each other is like nothing else
@@ -206,7 +206,7 @@ def _value(
     of = value.storage
     if of is tensor or not is_read:
         return of is tensor, value.geometry
-    return _content(of, made, keys) if of in made else of, value.geometry
+    return content(of, made, keys) if of in made else of, value.geometry
 
 
 __all__ = ["hoisted_work"]

@@ -193,7 +193,7 @@ def _parts(load: Transfer) -> list[Node]:
     """A load column block by column block; the whole one where its columns are not contiguous."""
     op, dst, src = load
     columns = dst.shape[-1]
-    whole = len(dst.shape) == 2 and dst.shape == src.shape and load.is_load
+    whole = len(dst.shape) == 2 and dst.shape == src.shape and load.is_load and load.is_copy
     adjacent = dst.strides[-1] == src.strides[-1] == 1
     if not whole or not adjacent or type(columns) is not int or columns % PARTS:
         return [op]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -63,18 +64,23 @@ def _is_short(found: Transfer) -> bool:
     hbm, chip = found.hbm, found.chip
     if not all(type(count) is int for count in (*hbm.shape, *hbm.strides, *chip.shape)):
         return False
-    run = 1
+    return run_bytes(found) < min(EFFICIENT, _row(found) * DTYPES[hbm.dtype].size)
+
+
+def run_bytes(found: Transfer) -> int:
+    """The bytes of a run of a transfer: those of a partition that follow each other in HBM."""
+    hbm, run = found.hbm, 1
     for count, stride in zip(reversed(hbm.shape), reversed(hbm.strides)):
         if count == 1:
             continue
         if stride != run:
             break
         run *= count
-    row = 1
-    for count in chip.shape[1:]:
-        row *= count
-    size = DTYPES[hbm.dtype].size
-    return run < row and run * size < EFFICIENT
+    return min(run, _row(found)) * DTYPES[hbm.dtype].size
+
+
+def _row(found: Transfer) -> int:
+    return math.prod(found.chip.shape[1:])
 
 
 def _row_major(hbm: Access, chip: Access) -> Access:
@@ -148,7 +154,7 @@ class _Merging:
         for node in nodes:
             times = self._times(node) if isinstance(node, Loop) else 1
             if isinstance(node, Loop) and times > 1:
-                node = _unroll(node, times, numbering)
+                node = unrolled(node, times, numbering)
             result.append(node)
         return result if any(new is not old for new, old in zip(result, nodes)) else nodes
 
@@ -169,7 +175,9 @@ class _Merging:
         if not isinstance(node, Op) or line_of(node) != self.line:
             return None
         found = transfer(node, self.kernel)
-        if found is None or not found.is_load or found.src.storage in self.writers:
+        if found is None or not found.is_load or not found.is_copy:
+            return None
+        if found.src.storage in self.writers:
             return None
         for view in (found.src, found.dst):
             if len(view.shape) != 2 or view.strides[1] != 1:
@@ -223,14 +231,14 @@ class _Merging:
         behind = [n for n in nodes[place:] if n not in dropped]
         if first.dst.storage is group[1].transfer.dst.storage:
             dst = _widened(first.dst, first.dst.storage, width)
-            return [*before, _with_views(first, dst, src), *behind]
-        wide = _wide_tensor(first.dst.storage, width, numbering)
+            return [*before, with_views(first, dst, src), *behind]
+        wide = wide_tensor(first.dst.storage, width, numbering)
         own = {column.transfer.dst.storage: i * narrow for i, column in enumerate(group)}
         parts = _Parts(dict.fromkeys(own, wide), own)
         dst = Access(wide, wide.dtype, (first.dst.shape[0], width), (width, 1))
         before = [n for n in before if begun_by(n) not in own]
         behind = [n for n in behind if begun_by(n) not in own]
-        return [*before, begin(wide), _with_views(first, dst, src), *parts.nodes(behind)]
+        return [*before, begin(wide), with_views(first, dst, src), *parts.nodes(behind)]
 
 
 class _Parts(Renamed):
@@ -257,14 +265,16 @@ def _widened(view: Access, tensor: Tensor, width: int) -> Access:
     return wide
 
 
-def _with_views(found: Transfer, dst: Access, src: Access) -> Op:
+def with_views(found: Transfer, dst: Access, src: Access) -> Op:
+    """A transfer between other views."""
     op = found.op
     views = {id(found.dst): dst, id(found.src): src}
     values = tuple(views.get(id(value), value) for value in op.values)
     return Op(op.row, values, op.location, op.name, op.after)
 
 
-def _wide_tensor(tensor: Tensor, width: int, numbering: Numbering) -> Tensor:
+def wide_tensor(tensor: Tensor, width: int, numbering: Numbering) -> Tensor:
+    """Another tensor like one, with rows of so many elements."""
     made = numbering.tensor(tensor, ".wide")
     wide = Tensor(
         made.number,
@@ -281,7 +291,8 @@ def _wide_tensor(tensor: Tensor, width: int, numbering: Numbering) -> Tensor:
     return wide
 
 
-def _unroll(node: Loop, times: int, numbering: Numbering) -> Loop:
+def unrolled(node: Loop, times: int, numbering: Numbering) -> Loop:
+    """A loop each of whose iterations does what so many did."""
     variable = numbering.register(node.variable)
     body: list[Node] = []
     for copy in range(times):

@@ -20,6 +20,9 @@ ADVICE = 5
 RUNS_PERCENT = 5.0
 """What longer runs must save for the verdict to speak of them."""
 
+SHORT_ROWS = "short rows"
+"""What advice names that puts neighbouring rows on one partition."""
+
 SOURCE = 28
 """Characters of a source line that are shown."""
 
@@ -91,14 +94,16 @@ def _head(profile: Profile) -> Facts:
     )
 
 
-def _least(profile: Profile) -> str | None:
-    """The two highest of the lower bounds: no order of the same work takes less."""
+def _least(profile: Profile) -> Prose | None:
+    """The two highest of the lower bounds: no order of the same work takes less. DMA at its full
+    rate has no cost of descriptors, conversions or short runs."""
     bounds = sorted(profile.lower_bounds_ns.items(), key=lambda item: -item[1])[:2]
     if not bounds or not bounds[0][1]:
         return None
     said = [f"{us(ns)} us by {bound_name(one)}" for one, ns in bounds]
     ratio = profile.total_ns / bounds[0][1]
-    return f"{', '.join(said)}; the time is {ratio:.2f} times the first"
+    rate = "each at its full rate" if len(said) > 1 else "at its full rate"
+    return Prose(f"{', '.join(said)}, {rate}; the time is {ratio:.2f} times the first")
 
 
 def verdict(profile: Profile) -> str:
@@ -116,10 +121,11 @@ def verdict(profile: Profile) -> str:
 
 
 def _runs(profile: Profile) -> str:
-    """What longer runs are worth, where no advice saves more: no pass puts rows elsewhere."""
+    """What longer runs are worth, where no advice makes them and none saves more."""
     limit = next((one for one in profile.limits if one.name == LONG_RUNS), None)
     best = profile.advice[0].saved_percent if profile.advice else 0.0
-    if limit is None or limit.saved_percent < max(RUNS_PERCENT, best):
+    made = any(one.bottleneck == SHORT_ROWS for one in profile.advice)
+    if made or limit is None or limit.saved_percent < max(RUNS_PERCENT, best):
         return ""
     run = f"{profile.dma.bytes_per_descriptor:,.0f} B"
     return (

@@ -44,12 +44,41 @@ def test_conversion_is_a_cause_of_its_own_and_the_advice_says_so() -> None:
     assert "DMA conversion" not in {one.cause for one in _profile(None, 4 * COLUMNS).path}
 
 
+def _turned(columns):
+    """Rows of tiles that are mixed with each other, so that no row can go to another partition."""
+
+    @nki.jit(target="trn2")
+    def kernel(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        for start in range(0, ROWS, 128):
+            here = nl.ds(start, 128)
+            x = nl.load(a[here, :])
+            nisa.nc_stream_shuffle(dst=x, src=x, shuffle_mask=[*range(1, 32), 0])
+            nisa.dma_copy(dst=out[here, :], src=x)
+        return out
+
+    return nki.profile(kernel)(np.ones((ROWS, columns), ml_dtypes.bfloat16))[1]
+
+
 def test_a_verdict_on_short_runs_says_what_longer_ones_are_worth() -> None:
-    short, long = _profile(None, COLUMNS), _profile(None, 4 * COLUMNS)
     assert 2 * COLUMNS < TARGETS["trn2"].dma_short_run_bytes.value <= 8 * COLUMNS
+    short, long = _turned(COLUMNS), _turned(4 * COLUMNS)
+    assert not any(one.bottleneck == "short rows" for one in short.advice)
     assert "short runs, 1,024 B a descriptor: without their cost" in short.verdict
     assert "neighbouring rows on one partition" in short.verdict
     assert "short runs" not in long.verdict
+
+
+def test_advice_that_makes_longer_runs_takes_the_place_of_that() -> None:
+    short, long = _profile(None, COLUMNS), _profile(None, 4 * COLUMNS)
+    assert short.verdict.startswith("short rows at test_transfer_causes.py:"), short.verdict
+    assert "short runs" not in short.verdict
+    assert not any(one.bottleneck == "short rows" for one in long.advice)
+
+
+def test_the_least_time_says_at_which_rate_it_is() -> None:
+    text = " ".join(_profile(None, COLUMNS).text().split())
+    assert "us by DMA bandwidth, 6.40 us by GpSimdE, each at its full rate; the time is" in text
 
 
 def test_advice_that_changes_an_argument_says_so() -> None:
