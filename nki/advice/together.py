@@ -13,7 +13,7 @@ from nki.ir.nodes import Kernel
 from simulator.profile.verdict import Advice, Together
 from simulator.profile.what_if import LEAST_PERCENT
 
-_LINES = re.compile(r" line [\d, ]+")
+_LINES = re.compile(r"( with)? line \d+(, \d+)*")
 
 
 def together(

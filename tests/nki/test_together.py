@@ -98,6 +98,20 @@ def test_what_does_not_pay_beside_others_is_named() -> None:
         assert f"{number} save" in found.text()
 
 
+def test_a_change_that_names_another_line_once_a_first_one_is_made_is_the_same_change() -> None:
+    """With its sum, the exponential of a line is one with the line below: its bias goes there."""
+
+    def by_language(a, here):
+        x = nl.load(a[here, :])
+        powers = nl.exp(nl.subtract(x, nl.max(x, axis=1, keepdims=True)))
+        return nl.divide(powers, nl.sum(powers, axis=1, keepdims=True))
+
+    found = nki.profile(by_rows(by_language))(A.reshape(-1, 256))[1]
+    kinds = {one.bottleneck: number for number, one in enumerate(found.advice, start=1)}
+    assert found.together is not None
+    assert {kinds["separate sum"], kinds["separate scale and bias"]} <= {*found.together.numbers}
+
+
 def test_changes_that_cost_precision_are_left_for_the_author() -> None:
     def powers(a, here):
         x = nl.load(a[here, :])
