@@ -17,6 +17,7 @@ from isa.sections import Facts, Table
 from nki.advice.fusions import FUSIONS
 from nki.pages import pages
 from simulator.profile import report, what_if
+from simulator.profile.table import SHORT_ROWS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 GENERATED = set(pages())
@@ -36,16 +37,46 @@ def blocks(text: str, language: str) -> list[str]:
 
 @pytest.mark.parametrize("name", CODE)
 def test_the_code_of_a_page_runs(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    recwarn: pytest.WarningsRecorder,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """From top to bottom, in one namespace. Kernels need their source, so blocks are files."""
+    """From top to bottom, in one namespace, and prints what the page shows as its output. Kernels
+    need their source, so blocks are files, which a first line `# name.py` names."""
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
-    for number, block in enumerate(blocks((DOCS / name).read_text(), "python")):
-        file = tmp_path / f"block{number}.py"
+    printed = ""
+    for number, (language, block) in enumerate(CHECKED.findall((DOCS / name).read_text())):
+        if language == "output":
+            assert missing(block, printed) == ""
+            continue
+        named = re.match(r"# (\w+\.py)\n", block)
+        file = tmp_path / (named[1] if named else f"block{number}.py")
         file.write_text(block)
         exec(compile(block, str(file), "exec"), names)
+        printed = capsys.readouterr().out
     assert [str(warning.message) for warning in recwarn] == []
+
+
+CHECKED = re.compile(r"^```(python|output)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+"""Blocks of a page that run, and those that show what the one before them prints."""
+
+
+def missing(output: str, printed: str) -> str:
+    """The first lines of an output that were not printed in this order; a line `...` stands for any
+    lines."""
+    for lines in filter(None, re.split(r"^\.\.\.\n", output, flags=re.MULTILINE)):
+        _, found, printed = printed.partition(lines)
+        if found != lines:
+            return lines
+    return ""
+
+
+def test_outputs_are_compared() -> None:
+    assert missing("a\n...\nc\n", "a\nb\nc\n") == missing("b\n", "a\nb\n") == ""
+    assert missing("a\n...\nc\n", "c\na\n") == "c\n" and missing("b 2\n", "b 1\n") == "b 2\n"
 
 
 def test_pages_have_code() -> None:
@@ -126,7 +157,7 @@ def test_the_page_of_profiles_explains_every_kind_of_advice() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Changed", "Change"):
                 named.update(a.value for a in node.args[:1] if isinstance(a, ast.Constant))
-    named = named - {"engine"} | {fusion.bottleneck for fusion in FUSIONS}
+    named = named - {"engine"} | {SHORT_ROWS} | {fusion.bottleneck for fusion in FUSIONS}
     page = (DOCS / "profiling.md").read_text(encoding="utf-8")
     table = page[page.index("| advice |") : page.index("The last three have no rewrite")]
     told = {name for row in table.split("\n")[2:-2] for name in row.split("|")[1].split(",")}
