@@ -9,6 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
 DOCS = Path(__file__).resolve().parent
@@ -32,6 +33,10 @@ exclude_patterns = ["conf.py"]
 
 html_theme = "furo"
 html_title = "opennki"
+html_theme_options = {"light_css_variables": {"code-font-size": "75%"}}
+"""Small enough for a report's 100 columns."""
+
+html_show_copyright = False
 html_copy_source = False
 html_show_sourcelink = False
 pygments_style = "friendly"
@@ -88,6 +93,7 @@ def mark_plurals(
 
 
 def setup(app: Sphinx) -> None:
+    app.add_lexer("output", TextLexer)  # what pages print, in the colour of text
     app.connect("builder-inited", copy_tutorials)
     app.connect("source-read", list_pages)
     app.connect("autodoc-process-docstring", mark_plurals)

@@ -153,8 +153,9 @@ def html(sections: Sequence[Section]) -> str:
     """The sections as HTML, with the same content as the text.
 
     >>> html([Table.of("t", ("name", ">ns"), [("a<b", 1)])])
-    '<h3>t</h3><table><tr><th>name</th><th>ns</th></tr><tr><td>a&lt;b</td><td align="right">1</td>\
-</tr></table>'
+    '<h3>t</h3><div style="overflow-x:auto"><table cellpadding="3"><tr><th align="left">name</th>\
+<th align="right">ns</th></tr><tr><td align="left">a&lt;b</td><td align="right">1</td></tr></table>\
+</div>'
     """
     return "\n".join(_html(section) for section in sections)
 
@@ -169,15 +170,19 @@ def _html(section: Section) -> str:
         end = "<br>".join(map(markup.escape, section.end))
         return f"{title}<{kind}>{items}</{kind}>{end}"
     if isinstance(section, Facts):
-        rows = [
-            f"<tr><th>{markup.escape(name)}</th><td>{markup.escape(value)}</td></tr>"
-            for name, value in section.items
-        ]
-        return f"{title}<table>{''.join(rows)}</table>"
-    places = [' align="right"' if column.startswith(">") else "" for column in section.columns]
-    names = (markup.escape(column.removeprefix(">")) for column in section.columns)
-    rows = ["".join(f"<th>{name}</th>" for name in names)]
-    for row in section.rows:
-        cells = (f"<td{place}>{markup.escape(cell)}</td>" for place, cell in zip(places, row))
-        rows.append("".join(cells))
-    return f"{title}<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+        return title + _html_table([_cell("th", n) + _cell("td", v) for n, v in section.items])
+    places = ["right" if column.startswith(">") else "left" for column in section.columns]
+    names = [column.removeprefix(">") for column in section.columns]
+    rows = ["".join(_cell("th", *pair) for pair in zip(names, places))]
+    rows += ["".join(_cell("td", *pair) for pair in zip(row, places)) for row in section.rows]
+    return title + _html_table(rows)
+
+
+def _cell(tag: str, text: str, place: str = "left") -> str:
+    return f'<{tag} align="{place}">{markup.escape(text)}</{tag}>'
+
+
+def _html_table(rows: Sequence[str]) -> str:
+    """A table that scrolls where the page is narrow."""
+    lines = "".join(f"<tr>{row}</tr>" for row in rows)
+    return f'<div style="overflow-x:auto"><table cellpadding="3">{lines}</table></div>'

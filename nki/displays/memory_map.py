@@ -28,7 +28,8 @@ def memory_map(storages: Sequence[StorageRecord], capacity: int, title: str) -> 
     more = f", {hidden:,} more not drawn" if hidden else ""
     label = f"{title}: {max(ends, default=0):,} of {capacity:,} bytes of a partition{more}"
     return (
-        f'<svg width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}" role="img">'
+        f'<svg width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}" '
+        'style="max-width:100%;height:auto" role="img">'
         f'<text x="0" y="12" font-size="12" fill="currentColor">{escape(label)}</text>'
         f'<rect x="0" y="17" width="{_WIDTH}" height="{height - 18}" fill="none" stroke="#8888"/>'
         f"{''.join(shapes)}</svg>"

@@ -33,7 +33,7 @@ def bands(timeline: Timeline) -> str:
     )
     return (
         f'<svg width="{_LEFT + _WIDTH}" height="{height}" '
-        f'viewBox="0 0 {_LEFT + _WIDTH} {height}" role="img">'
+        f'viewBox="0 0 {_LEFT + _WIDTH} {height}" style="max-width:100%;height:auto" role="img">'
         f"{''.join(shapes)}{scale}</svg>"
     )
 

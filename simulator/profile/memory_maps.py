@@ -58,7 +58,7 @@ def memory_maps(
             Held(time, end, box[3], box[4], name)
             for (time, box), end, name in zip(rows, ends, names)
         ]
-        used = max((one.offset + one.bytes for one in held), default=size)
+        used = max((one.offset + one.bytes for one in held), default=0)
         yield MemoryMap(memory, size, used, held)
 
 

@@ -91,7 +91,7 @@ def _draw_memory(axes: Any, one: MemoryMap, total: float) -> None:
         if wide and held.bytes >= one.used * _LINE:
             middle = (held.offset + held.bytes / 2) / kib
             axes.text(begin, middle, f" {held.name}", va="center", fontsize=6)
-    axes.set_ylim(one.used / kib, 0)
+    axes.set_ylim((one.used or one.bytes) / kib, 0)
     axes.set_ylabel(f"{one.memory.value.upper()}, KiB a partition\n(of {one.bytes // kib})")
 
 

@@ -155,7 +155,7 @@ function drawArrow(context, one, other, width) {
 function drawMemory() {
   data.memories.forEach((memory, number) => {
     const height = 170, [context, width] = canvasOf("memory" + number, height);
-    const scale = (height - AXIS) / memory.used;
+    const scale = (height - AXIS) / Math.max(memory.used, 1);
     drawAxis(context, width, height);
     context.fillStyle = "#1c2530";
     context.fillText(`${memory.kind.toUpperCase()} core ${memory.core}`, 2, AXIS + 12);
