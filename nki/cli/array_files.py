@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +26,12 @@ def _numpy(path: str) -> Any:
 def _torch(path: str) -> Any:
     import torch
 
-    return torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        of = re.search(r"GLOBAL (\S+)", str(error))  # torch's own text is a page on its options
+        what = f"it holds a {of[1]}, and only tensors are read" if of else "it holds no tensors"
+        raise ValueError(what) from None
 
 
 def _safetensors(path: str) -> Any:
@@ -33,14 +40,21 @@ def _safetensors(path: str) -> Any:
     return load_file(path)
 
 
-_READERS: dict[str, tuple[Callable[[str], Any], str, str]] = {
-    ".npy": (_numpy, "NumPy array", "numpy"),
-    ".npz": (_numpy, "NumPy archive", "numpy"),
-    ".pt": (_torch, "torch", "torch"),
-    ".pth": (_torch, "torch", "torch"),
-    ".safetensors": (_safetensors, "safetensors", "safetensors"),
+_TORCH = _torch, "torch tensor", "torch", "torch.save(tensor, path), or with a dict of tensors"
+
+_READERS: dict[str, tuple[Callable[[str], Any], str, str, str]] = {
+    ".npy": (_numpy, "NumPy array", "numpy", "numpy.save(path, array)"),
+    ".npz": (_numpy, "NumPy archive", "numpy", "numpy.savez(path, name=array)"),
+    ".pt": _TORCH,
+    ".pth": _TORCH,
+    ".safetensors": (
+        _safetensors,
+        "safetensors",
+        "safetensors",
+        "safetensors.torch.save_file({name: tensor}, path)",
+    ),
 }
-"""By suffix: who reads it, what it is, and the library that this needs."""
+"""By suffix: who reads it, what it is, the library that this needs, and how one is written."""
 SUFFIXES = tuple(_READERS)
 
 
@@ -50,7 +64,7 @@ def array_of(spec: InputSpec, path: str, entry: str | None) -> Any:
     Raises bad-input-spec, missing-extra.
     """
     suffix = next((suffix for suffix in SUFFIXES if path.endswith(suffix)), ".npy")
-    read, what, library = _READERS[suffix]
+    read, what, library, written = _READERS[suffix]
     try:
         found = read(path)
     except ImportError as error:
@@ -63,7 +77,7 @@ def array_of(spec: InputSpec, path: str, entry: str | None) -> Any:
         raise NeuronError(
             "bad-input-spec",
             f"--input {spec.text}: {path} is not a {what} file: {error}",
-            hint="Write it with numpy.save(path, array)." if suffix == ".npy" else "",
+            hint=f"Write it with {written}.",
         ) from error
     if isinstance(found, Mapping):
         found = _entry(spec, path, found, entry)

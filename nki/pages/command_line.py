@@ -21,8 +21,8 @@ def command_line_page() -> str:
         "`python -m nki.cli` is the same command. Every command takes `--help`.",
         "",
         "On a terminal, commands that take more than a second show their progress on one line: "
-        "trace, passes with their numbers, proof, run, timing, advice. It goes when the results come. "
-        "Nothing of it is written where standard output or standard error is piped.",
+        "trace, passes with their numbers, proof, run, timing, advice. It goes when the results "
+        "come. Nothing of it is written where standard output or standard error is piped.",
         *(_command(command) for command in all_commands()),
         "## Inputs",
         _after_title(input_specs.__doc__),

@@ -226,6 +226,21 @@ def test_arrays_of_torch(tmp_path) -> None:
     assert made("a", a=f"@{tmp_path / 'x.pt'}").dtype == ml_dtypes.bfloat16
 
 
+def test_what_a_torch_file_holds_instead_of_tensors_is_said_in_a_line(tmp_path) -> None:
+    torch = pytest.importorskip("torch", reason="needs opennki[torch]")
+    torch.save(torch.nn.Linear(2, 2), tmp_path / "module.pt")
+    (tmp_path / "other.pt").write_bytes(b"other")
+    for name, said in (
+        ("module.pt", "it holds a torch.nn.modules.linear.Linear"),
+        ("other.pt", ""),
+    ):
+        with pytest.raises(NeuronError) as raised:
+            made("a", a=f"@{tmp_path / name}")
+        assert said in raised.value.what and "\n" not in raised.value.what
+        assert "weights_only" not in raised.value.what
+        assert "torch.save(tensor, path)" in raised.value.hint
+
+
 def test_a_missing_library_is_named(tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
     (tmp_path / "x.safetensors").write_bytes(b"")
