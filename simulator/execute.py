@@ -21,12 +21,12 @@ from isa.program import Program
 from isa.target import resolve
 from simulator.checks.initialised import Finding, Shadow
 from simulator.device_state import Capacity, Device
-from simulator.host import Prepared, prepare, shared_accesses
 from simulator.malformed import refuses_malformed
 from simulator.native.codegen.library import library
 from simulator.oracle import quiet
 from simulator.prepare import Barriers, Preparation, Watch
 from simulator.races.replicated import Replicated
+from simulator.straight_line import Prepared, prepare, shared_accesses
 from simulator.streams import RunningStream, take_turns
 from simulator.tensors import Tensors, size_of
 from simulator.views import Array, Windows
@@ -127,7 +127,7 @@ class LoadedProgram:
     - `capacity`: sizes of the memories, if not those of the target.
     - `sliced`: the program is one of two slices (`simulator.parallel_slices`).
     - `beside`: the loaded other slice, whose tensors this one shares.
-    - `prepared`: the result of `simulator.host.prepare`, if it is there already.
+    - `prepared`: the result of `simulator.straight_line.prepare`, if it is there already.
 
     Raises NeuronError for operands outside their memory.
     """

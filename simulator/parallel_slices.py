@@ -2,8 +2,8 @@
 
 Threads that divide the partitions of every instruction pass tiles from core to core wherever
 partitions meet, as in products, and each of them streams all that is multiplied. Slices
-(`simulator.host.slices`) have no more in common than arguments that nobody writes, and the memory
-of results, to which each writes bytes of its own.
+(`simulator.straight_line.slices`) have no more in common than arguments that nobody writes, and the
+memory of results, to which each writes bytes of its own.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from isa.gc_pause import collection_paused
 from isa.program import Program
 from simulator.checks.marks import CLEAN, INITIALISED, MIXED
 from simulator.execute import ControlTrace, Loaded, LoadedProgram, RunResult
-from simulator.host import Prepared, prepare
 from simulator.native.loop.program import StoppedError
 from simulator.native.threads.other_processes import busy
+from simulator.straight_line import Prepared, prepare
 from simulator.views import Array
 
 if TYPE_CHECKING:

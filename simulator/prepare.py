@@ -27,10 +27,10 @@ from simulator.checks.marks import CLEAN, DEAD, Region, Tracked
 from simulator.checks.unset import UNSET, maybe_unset, unset_register
 from simulator.control import CONTROL
 from simulator.exchange import Attendance, Exchange, Message
-from simulator.host import Elision
 from simulator.indirect_columns import Stage, TrackedColumns, through
 from simulator.kernels import fixed, moving
 from simulator.races.replicated import Replicated
+from simulator.straight_line import Elision
 from simulator.streams import HALTED, Action, RunningStream
 from simulator.views import Indirect, Window, Windows
 

@@ -134,7 +134,7 @@ def _run(program: Any, native: bool = True, placed: bool = True) -> Any:
 
 def _loaded(program: Any, native: bool, placed: bool) -> Any:
     from simulator.execute import LoadedProgram
-    from simulator.host import prepare
+    from simulator.straight_line import prepare
 
     return LoadedProgram(program, native=native, prepared=prepare(program, placed))
 

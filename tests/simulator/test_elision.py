@@ -18,10 +18,10 @@ from isa.machine import elementwise
 from isa.machine.dma import DmaCopy
 from isa.program import Program
 from simulator.execute import LoadedProgram
-from simulator.host import prepare
-from simulator.host.elision import LEAST_ROW, MOST_READS
 from simulator.native.codegen.library import library
 from simulator.native.loop import draft
+from simulator.straight_line import prepare
+from simulator.straight_line.elision import LEAST_ROW, MOST_READS
 
 pytestmark = pytest.mark.skipif(library() is None, reason="there is no native code here")
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from simulator.host.first_fit import find_places, first_fit
+from simulator.straight_line.first_fit import find_places, first_fit
 
 LIFE = st.tuples(st.integers(1, 6), st.integers(0, 3), st.integers(0, 12))
 """Bytes, steps since the life before began, and steps that it lasts."""

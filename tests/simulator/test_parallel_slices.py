@@ -17,9 +17,9 @@ from isa.errors import NeuronError
 from isa.program import Program
 from simulator import parallel_slices
 from simulator.execute import LoadedProgram
-from simulator.host import prepare, slices
 from simulator.native.codegen.library import library
 from simulator.parallel_slices import ParallelSlices
+from simulator.straight_line import prepare, slices
 
 Array = np.ndarray[Any, Any]
 

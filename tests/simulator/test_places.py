@@ -16,7 +16,7 @@ from isa.machine.control import StorageBegin
 from isa.program import Program
 from isa.spec import Instruction
 from simulator.execute import LoadedProgram
-from simulator.host import prepare
+from simulator.straight_line import prepare
 from simulator.streams import take_turns
 
 P = 128

@@ -17,9 +17,9 @@ from isa.enums import STREAMS, Engine, Memory
 from isa.machine.control import CoreBarrier, Nop
 from isa.machine.elementwise import Memset
 from isa.program import Program
-from simulator.host import live_ranges as lives
-from simulator.host import turns
 from simulator.prepare import Barriers
+from simulator.straight_line import live_ranges as lives
+from simulator.straight_line import turns
 from simulator.streams import BLOCKED, HALTED, RunningStream, take_turns
 
 ENGINES = (Engine.gpsimd, Engine.vector)

@@ -28,7 +28,6 @@ from isa.spec import Instruction
 from simulator import native
 from simulator.by_identity import ByIdentity
 from simulator.checks.marks import States
-from simulator.host import Kind
 from simulator.native.codegen.structure import WordMemory
 from simulator.native.codegen.text import WORD
 from simulator.native.loop.block import RecordBlock, found_region, known_region, living, whole_of
@@ -41,6 +40,7 @@ from simulator.native.loop.walk import BEGIN, CONDITIONS, KINDS, OPERATIONS, REC
 from simulator.native.plans.plan import Bound
 from simulator.native.plans.table import Touch, touch
 from simulator.native.rows.meaning import planner_of
+from simulator.straight_line import Kind
 from simulator.views import Indirect, Window
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.machine.control import StorageBegin
 from isa.spec import Instruction
-from simulator.host.turns import StraightStream, Turns
+from simulator.straight_line.turns import StraightStream, Turns
 
 
 class Operand(NamedTuple):

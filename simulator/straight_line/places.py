@@ -28,11 +28,19 @@ from isa.files.stream import Moved, Stream, at_offset
 from isa.program import CoreProgram, Program
 from isa.spec import Instruction
 from isa.target import Target, resolve
-from simulator.host.elision import CoreElision, Elision, Kind, Rows, Seen, foreseen, rows_of
-from simulator.host.first_fit import first_fit
-from simulator.host.live_ranges import MEMORIES, Operand, Walk
-from simulator.host.turns import StraightStream
 from simulator.memory import LINE
+from simulator.straight_line.elision import (
+    CoreElision,
+    Elision,
+    Kind,
+    Rows,
+    Seen,
+    foreseen,
+    rows_of,
+)
+from simulator.straight_line.first_fit import first_fit
+from simulator.straight_line.live_ranges import MEMORIES, Operand, Walk
+from simulator.straight_line.turns import StraightStream
 from simulator.uses import Part, Uses, assembled
 
 

@@ -28,8 +28,8 @@ from isa.machine.control import DrainQueue, Halt, Nop, StorageBegin
 from isa.machine.tensor import STATIONARY
 from isa.program import CoreProgram, Program, RegisterReference
 from isa.spec import Instruction
-from simulator.host.engine_states import UnknownStateError, states_of
-from simulator.host.live_ranges import Walk
+from simulator.straight_line.engine_states import UnknownStateError, states_of
+from simulator.straight_line.live_ranges import Walk
 from simulator.uses import Part, assembled
 
 LEAST_COST = 2e6

@@ -26,7 +26,7 @@ from isa.machine import dma
 from isa.spec import Instruction
 from simulator.checks.engine_marks import Effect, effect_of
 from simulator.checks.marks import Box
-from simulator.host.live_ranges import Accesses, Lives, Operand
+from simulator.straight_line.live_ranges import Accesses, Lives, Operand
 from simulator.uses import Uses, uses_of
 
 LEAST_ROW = 1024

@@ -24,11 +24,11 @@ from isa.enums import Engine, Memory
 from isa.gc_pause import collection_paused
 from isa.program import Program
 from isa.spec import Instruction
-from simulator.host.elision import CoreElision, Elision, Kind
-from simulator.host.live_ranges import Walk, walks_of
-from simulator.host.places import Placed, placed, unplaced
-from simulator.host.slices import halves
-from simulator.host.turns import Turns, turns_of
+from simulator.straight_line.elision import CoreElision, Elision, Kind
+from simulator.straight_line.live_ranges import Walk, walks_of
+from simulator.straight_line.places import Placed, placed, unplaced
+from simulator.straight_line.slices import halves
+from simulator.straight_line.turns import Turns, turns_of
 from simulator.uses import chosen
 
 
