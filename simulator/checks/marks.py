@@ -170,8 +170,8 @@ class Region:
         """Write the marks that the state stands for, and go by marks from now on."""
         if self.state == CLEAN:
             self.marks()[...] = INITIALISED
-        elif self.state == EMPTY:
-            self.marks()[...] = UNWRITTEN
+        elif self.state == EMPTY and self.space.marked:
+            self.marks()[...] = UNWRITTEN  # new marks say so already
         self.state = MIXED
         self.unsettled = True
 
@@ -251,6 +251,11 @@ class Space:
             region.rivals.clear()
         if self.whole is not None:
             self.table.give_back(self.whole.number)
+
+    @property
+    def marked(self) -> bool:
+        """Whether anything was ever marked."""
+        return self._marks is not None
 
     @property
     def marks(self) -> Array:
