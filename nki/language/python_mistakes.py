@@ -93,9 +93,9 @@ def translated(error: Exception) -> NeuronError | None:
 
 def _attribute(error: AttributeError) -> NeuronError | None:
     name, message = error.name or "", str(error)
-    if message.startswith("'NkiTensor' object") and error.obj is None:  # an assignment
-        what = f"Python: {message}"
-        return NeuronError("unknown-name", what, hint="Keep what belongs to a tensor beside it.")
+    if "Instruction' object has no attribute" in message and error.obj is None:
+        what = f"an assignment to what an instruction returns: {message}"
+        return NeuronError("unknown-name", what, hint="Keep what belongs to it beside it.")
     if isinstance(error.obj, NoNumber):
         what = f"tensors have no attribute {name!r}"
         return NeuronError("unknown-name", what, hint=_instead(type(error.obj), name))

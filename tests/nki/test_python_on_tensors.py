@@ -113,6 +113,11 @@ VALUES = {
     "format": (lambda t: f"{t:.2f}", "nl.device_print"),
     "np.asarray": (np.asarray, "nl.device_print"),
     "attribute set": (lambda t: setattr(t, "scale", 2), "beside it"),
+    "shape set": (lambda t: setattr(t, "shape", (3, 2)), "tile.reshape"),
+    "dtype set": (lambda t: setattr(t, "dtype", "int32"), "nl.copy(tile, dtype"),
+    "offset of a part set": (lambda t: setattr(t[0:1, 0:2], "offset", 2), "tile.ap"),
+    "name set": (lambda t: setattr(t, "name", "mine"), "name=name"),
+    "shape deleted": (lambda t: delattr(t, "shape"), "tile.reshape"),
 }
 
 
@@ -151,6 +156,8 @@ OF_REGISTERS = {
     "int": (int, "register-arithmetic"),
     "iteration": (list, "register-arithmetic"),
     ".item": (lambda r: r.item(), "unknown-name"),
+    "value set": (lambda r: setattr(r, "value", 1), "not-supported"),
+    "bound set": (lambda r: setattr(r, "upper", 1), "not-supported"),
     ".sum": (lambda r: r.sum(), "unknown-name"),
     "[]": (lambda r: r[0], "register-arithmetic"),
     "np.asarray": (np.asarray, "register-arithmetic"),

@@ -39,7 +39,7 @@ from nki.ir.locations import name_for_caller, resolve, tensor_name, variable_nam
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, While, operations
 from nki.ir.open_loops import never_written
 from nki.ir.views.layout import dense_strides
-from nki.ir.views.shape_views import set_view
+from nki.ir.views.shape_views import new_view
 from nki.ir.views.tensor import NkiTensor
 
 _new = object.__new__
@@ -107,7 +107,7 @@ class CoreBuilder(Context):
             label = name or variable or name_for_caller(location)
             storage = self._tensor(label, memory, dtype, shape, address, self.core, location, data)
         first = 0 if address is None else address[0]
-        view: NkiTensor = set_view(_new(NkiTensor), storage, dtype, shape, strides, 0, first)
+        view = new_view(NkiTensor, storage, dtype, shape, strides, 0, first)
         if memory is not Memory.shared_hbm:
             self._begin_storage(view, location)
         return view

@@ -21,6 +21,8 @@ class VirtualRegister(Register):
 
     __slots__ = ("__weakref__", "frozen")
 
+    frozen: bool
+
     def __init__(
         self,
         number: int,
@@ -30,8 +32,9 @@ class VirtualRegister(Register):
         upper: Any = None,
         frozen: bool = False,
     ) -> None:
-        super().__init__(number, name, location, lower, upper)
-        self.frozen = frozen
+        given = number, name, location, lower, upper, frozen
+        for slot, value in zip((*Register.__slots__, "frozen"), given):
+            object.__setattr__(self, slot, value)
 
     def __repr__(self) -> str:
         """With its value in eager mode: `print(register)` in a kernel."""
@@ -45,6 +48,14 @@ class VirtualRegister(Register):
         if context is None:
             raise branch_on(self)
         return context.truth(self, sys._getframe(1))
+
+    def __setattr__(self, name: str, _: Any) -> NoReturn:
+        raise NeuronError(
+            "not-supported",
+            what=f"an assignment to {name} of {_text(self)}",
+            why="Instructions write registers; what describes one is fixed when it is made.",
+            hint="Write nisa.register_move(register, value) or nisa.register_load(register, tile).",
+        )
 
     def _arithmetic(self, *_: Any) -> NoReturn:
         raise NeuronError(

@@ -20,6 +20,8 @@ class OutsideView(NkiTensor):
 
     __slots__ = ("problem",)
 
+    problem: NeuronError
+
     def __init__(
         self,
         problem: NeuronError,
@@ -28,12 +30,9 @@ class OutsideView(NkiTensor):
         strides: tuple[Any, ...],
         offset: Any,
     ) -> None:
-        self.problem = problem
-        self.dtype = dtype
-        self.shape = shape
-        self.strides = strides
-        self.offset = offset
-        self.vector_offset = None
+        given = ("problem", problem), ("dtype", dtype), ("shape", shape), ("strides", strides)
+        for name, value in (*given, ("offset", offset), ("vector_offset", None)):
+            object.__setattr__(self, name, value)
 
     @property
     def storage(self) -> Tensor:  # type: ignore[override]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from isa.alu import ACTIVATIONS, ALU
 from isa.errors import NeuronError
@@ -62,6 +62,19 @@ _BRANCH = (
     "; nl.where chooses by the result, and nl.fori_loop or nl.while_loop decide on the device what "
     "runs"
 )
+
+
+_INSTEAD_OF_CHANGES = {
+    "shape": "Write tile.reshape(shape), a view in another shape.",
+    "dtype": "Write tile.view(dtype) for the same bytes, nl.copy(tile, dtype=dtype) to convert.",
+    "name": "Write nl.ndarray(..., name=name).",
+    "buffer": "Write nl.ndarray(..., buffer=buffer), and copy.",
+    "offset": "Write tile[start:stop], or tile.ap(...) for any pattern.",
+    "strides": "Write tile.ap(...), a view with any strides.",
+    "address": "Write nl.ndarray(..., address=address).",
+    "T": "Write nisa.nc_transpose or nl.transpose into another tile.",
+}
+"""What to write for an attribute that somebody wants to change."""
 
 
 def _refuse(what: str, function: str) -> NoReturn:
@@ -133,6 +146,29 @@ class NoNumber:
                 "chooses by it",
             )
         return True
+
+    def __setattr__(self, name: str, _: Any) -> NoReturn:
+        self._refuse_change(f"an assignment to {name}", name)
+
+    def __delattr__(self, name: str) -> NoReturn:
+        self._refuse_change(f"`del` of {name}", name)
+
+    def _refuse_change(self, what: str, name: str) -> NoReturn:
+        tensor: Any = self
+        raise NeuronError(
+            "not-supported",
+            what=f"{what} of tensor {tensor.name!r}",
+            why="A tensor is a view with a shape, a data type and a place of its own for good.",
+            hint=_INSTEAD_OF_CHANGES.get(name, "Keep what belongs to a tensor beside it."),
+        )
+
+    def __copy__(self) -> Self:
+        """A view cannot change."""
+        return self
+
+    def __deepcopy__(self, _: Any) -> Self:
+        """The same view, of the same tensor."""
+        return self
 
     def __delitem__(self, _: Any) -> NoReturn:
         tensor: Any = self

@@ -17,8 +17,8 @@ from nki.ir.views.indexing import index_form, require
 View = TypeVar("View", bound="ShapeViews")
 
 
-def set_view(
-    view: View,
+def new_view(
+    kind: type[View],
     storage: Tensor,
     dtype: str,
     shape: tuple[Any, ...],
@@ -30,7 +30,8 @@ def set_view(
     vector_stride: Any = 0,
     vector_bound: Any = 0,
 ) -> View:
-    """Fill in a new view; nothing is checked."""
+    """A view; nothing is checked. It gets its class last, which lets nobody assign attributes."""
+    view: Any = _new(ShapeViews)
     view.storage = storage
     view.dtype = dtype
     view.shape = shape
@@ -41,7 +42,12 @@ def set_view(
     view.vector_offset = vector_offset
     view.vector_stride = vector_stride
     view.vector_bound = vector_bound
-    return view
+    view.__class__ = kind
+    made: View = view
+    return made
+
+
+_new = object.__new__
 
 
 class ShapeViews(Access):
@@ -313,8 +319,8 @@ class ShapeViews(Access):
         indirect: int | None,
     ) -> Self:
         """A view of the same dtype, keeping row indices."""
-        return set_view(
-            object.__new__(type(self)),
+        return new_view(
+            type(self),
             self.storage,
             self.dtype,
             shape,

@@ -15,7 +15,7 @@ from isa.enums import Memory
 from isa.errors import NeuronError
 from nki.ir.context import caller, current
 from nki.ir.locations import author_location, resolve
-from nki.ir.nodes import Register, Tensor
+from nki.ir.nodes import Access, Register, Tensor
 from nki.ir.views import layout
 from nki.ir.views.indexing import DynamicSlice, element, index_form, require, span, whole, window
 from nki.ir.views.objects import NKIObject
@@ -31,15 +31,23 @@ from nki.ir.views.pattern import (
 )
 from nki.ir.views.refused import NoNumber
 from nki.ir.views.runtime_index import index_rows, reinterpreted, scalar_index
-from nki.ir.views.shape_views import ShapeViews, set_view
+from nki.ir.views.shape_views import ShapeViews, new_view
 from nki.ir.views.shown import Shown
 
 _new = object.__new__
 
 
 def strided(storage: Tensor, dtype: str, *view: Any) -> NkiTensor:
-    """Any view of a storage, unchecked: shape, strides, offset, ... as for `set_view`."""
-    return set_view(_new(NkiTensor), storage, dtype, *view)
+    """Any view of a storage, unchecked: shape, strides, offset, ... as for `new_view`."""
+    return new_view(NkiTensor, storage, dtype, *view)
+
+
+def _become(view: NkiTensor, other: NkiTensor) -> None:
+    """Make a view what another one is."""
+    for cls in (Access, ShapeViews):
+        for name in cls.__slots__:
+            object.__setattr__(view, name, cls.__dict__[name].__get__(other))
+    object.__setattr__(view, "__class__", type(other))
 
 
 class NkiTensor(ShapeViews, Shown, NoNumber):
@@ -87,8 +95,8 @@ class NkiTensor(ShapeViews, Shown, NoNumber):
             from nki.ir.views.signature import Signature
 
             placeholder = Tensor(-1, name or "signature", buffer, dtype, sizes)
-            set_view(self, placeholder, dtype, sizes, layout.dense_strides(sizes))
-            self.__class__ = Signature
+            strides = layout.dense_strides(sizes)
+            _become(self, new_view(Signature, placeholder, dtype, sizes, strides))
             return
         if storage.memory is not buffer:
             raise NeuronError(
@@ -107,7 +115,7 @@ class NkiTensor(ShapeViews, Shown, NoNumber):
             require(storage.shape[0] - sizes[0], f"{sizes[0]} partitions of {storage.name!r}")
         require(limit - free, f"{free} elements of {storage.name!r}, which has {limit}")
         first = 0 if storage.address is None else storage.address[0]
-        set_view(self, storage, dtype, sizes, strides, 0, first)
+        _become(self, new_view(NkiTensor, storage, dtype, sizes, strides, 0, first))
 
     # Attributes
 
@@ -272,7 +280,7 @@ class NkiTensor(ShapeViews, Shown, NoNumber):
             if len(sizes) < (2 if storage.pitch else 1):
                 return self._index(key)
             strides = tuple(kept)
-        view: NkiTensor = _new(NkiTensor)
+        view: Any = _new(ShapeViews)
         view.storage = storage
         view.dtype = self.dtype
         view.shape = tuple(sizes)
@@ -281,7 +289,9 @@ class NkiTensor(ShapeViews, Shown, NoNumber):
         view.first = self.first + (begin or 0) if storage.pitch else 0
         view.indirect_dim = view.vector_offset = None
         view.vector_stride = view.vector_bound = 0
-        return view
+        view.__class__ = NkiTensor
+        selected: NkiTensor = view
+        return selected
 
     def _nothing(self, parts: Sequence[Any]) -> NkiTensor:
         """The view of no elements that an `nl.ds` of size 0 selects; kernels form it for a core
@@ -464,11 +474,19 @@ class NkiTensor(ShapeViews, Shown, NoNumber):
         if dim != 0:
             raise NeuronError("indirect", what=f"vector_select of dimension {dim}, not 0")
         rows = index_rows(self, vector_offset)
-        view = self._with((rows, *self.shape[1:]), self.strides, self.offset, 0, 0)
-        view.vector_offset = vector_offset
-        view.vector_stride = self.strides[0]
-        view.vector_bound = self.shape[0]
-        return view
+        return new_view(
+            NkiTensor,
+            self.storage,
+            self.dtype,
+            (rows, *self.shape[1:]),
+            self.strides,
+            self.offset,
+            0,
+            0,
+            vector_offset,
+            self.strides[0],
+            self.shape[0],
+        )
 
     def indirect(self, index: NkiTensor, num_elem: int | None = None) -> NkiTensor:
         """Columns of an on-chip tensor by run-time index (gen4): element i of a partition is that
@@ -662,9 +680,9 @@ class NkiTensor(ShapeViews, Shown, NoNumber):
     def _as(
         self, dtype: str, shape: tuple[Any, ...], strides: tuple[Any, ...], offset: Any
     ) -> NkiTensor:
-        view = self._with(shape, strides, offset, self.first, self.indirect_dim)
-        view.dtype = dtype
-        return view
+        indices = self.vector_offset, self.vector_stride, self.vector_bound
+        place = offset, self.first, self.indirect_dim
+        return new_view(NkiTensor, self.storage, dtype, shape, strides, *place, *indices)
 
 
 NKIObject.register(NkiTensor)  # as documented, without the attributes of a plain class
