@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graph_compiler.hlo.arguments import module_argument
+from graph_compiler.hlo.arguments import module_argument, sequence_argument
 from graph_compiler.inputs import checked_inputs
 from graph_compiler.lookups import index_ranges, report
 from graph_compiler.lower.participants import ranks_of
@@ -65,11 +65,13 @@ class Compiled:
         outputs = self.kernel(*self._given(inputs))
         return self._found(outputs)
 
+    @named_arguments
     def profile(self, *inputs: Any) -> tuple[list[Array], Profile]:
         """Run and time: the results as a call returns them, and the profile."""
         outputs, profile = self.kernel.profile(*self._given(inputs))
         return self._found(outputs), profile
 
+    @named_arguments
     def run_ranks(self, inputs: Sequence[Sequence[Any]]) -> list[list[Array]]:
         """The results of every rank of a distributed graph, on a simulated core each. `inputs[r]`
         are rank r's. Raises input-mismatch for another number of ranks than the graph has, and the
@@ -83,6 +85,7 @@ class Compiled:
         """
         return self._on_ranks(self, inputs)
 
+    @named_arguments
     def profile_ranks(
         self, inputs: Sequence[Sequence[Any]]
     ) -> tuple[list[list[Array]], list[Profile]]:
@@ -92,6 +95,7 @@ class Compiled:
         return [outputs for outputs, _ in found], [profile for _, profile in found]
 
     def _on_ranks(self, run: Callable[..., Any], inputs: Sequence[Sequence[Any]]) -> list[Any]:
+        sequence_argument(inputs, "run_ranks")
         if len(inputs) != self.ranks:
             raise NeuronError(
                 "input-mismatch",
@@ -101,6 +105,7 @@ class Compiled:
         world = World(self.ranks, in_turns=True)
         return run_world(world, [partial(run, *given) for given in inputs])
 
+    @named_arguments
     def save(self, path: Any) -> None:
         """Write the program as a container; replaces the file as a whole or not at all."""
         from isa.files.container import save
@@ -190,6 +195,9 @@ def compile(
     if not isinstance(options, (GraphOptions, type(None))):
         what = f"the options of compile are a GraphOptions, not {type(options).__name__}."
         raise NeuronError("argument-kind", what, hint="Pass graph_compiler.GraphOptions(...).")
+    if not isinstance(kernels, (Mapping, type(None))):
+        what = f"the kernels of compile are a dict, not {type(kernels).__name__}."
+        raise NeuronError("argument-kind", what, hint="Pass the kernels by name: {name: kernel}.")
     chosen, wanted = settings.target(target), options or GraphOptions()
     check_target(wanted, chosen)
     admit(module, chosen, wanted)

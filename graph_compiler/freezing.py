@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from graph_compiler.hlo.arguments import module_argument
+from graph_compiler.hlo.arguments import module_argument, sequence_argument
 from graph_compiler.hlo.graph import Computation, Instruction, Module
 from graph_compiler.hlo.record import Record
 from graph_compiler.inputs import checked_input
@@ -61,6 +61,8 @@ def freeze(module: Module, weights: Weights) -> Module:
 
 def _chosen(module: Module, weights: Weights) -> dict[Instruction, Any]:
     """The array of each parameter that becomes a constant."""
+    if not isinstance(weights, Mapping):
+        sequence_argument(weights, "freeze", "arrays", "Pass a list, or a dict by name or number.")
     parameters = module.parameters
     known: dict[Any, Instruction] = {item.parameter_number: item for item in parameters}
     known.update({item.name: item for item in parameters})

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from isa.errors import NeuronError
+from nki.errors import named_arguments
 
 if TYPE_CHECKING:
     from isa.target import Target
@@ -74,8 +75,14 @@ class GraphOptions:
         _one_of("logical_cores", self.logical_cores, LOGICAL_CORES)
         _one_of("model_type", self.model_type, MODEL_TYPES)
         _one_of("optimisation", self.optimisation, LEVELS)
+        if not isinstance(self.implicit_integer_downcast, (frozenset, set, tuple, list)):
+            what = f"implicit_integer_downcast is {self.implicit_integer_downcast!r}; it is a set."
+            raise NeuronError("argument-kind", what, hint='Pass frozenset({"dot"}), for example.')
         for name in sorted(self.implicit_integer_downcast):
             _one_of("implicit_integer_downcast", name, sorted(DOWNCASTS))
+
+
+GraphOptions.__init__ = named_arguments(GraphOptions.__init__)  # type: ignore[method-assign]
 
 
 def _one_of(name: str, value: Any, allowed: Collection[Any]) -> None:

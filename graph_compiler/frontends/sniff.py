@@ -13,6 +13,7 @@ from graph_compiler.hlo.text import parse_text
 from graph_compiler.hlo.verify import verify
 from isa.errors import NeuronError
 from nki import progress
+from nki.errors import named_arguments
 
 _HLO_TEXT = re.compile(rb"(?:\s++|//[^\n]*+\n|(?>/\*.*?\*/))*+HloModule\b", re.DOTALL)
 """The first word behind comments. Nothing that matched is tried another way: time is linear."""
@@ -82,6 +83,7 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
         raise NeuronError("file-not-found", f"{name!r} cannot be read: {reason}") from None
 
 
+@named_arguments
 def load(source: Any, check: bool = True) -> Module:
     """The graph in a file, in the bytes of one, or in what jax and torch hand out.
 

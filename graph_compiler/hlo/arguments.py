@@ -53,14 +53,19 @@ def bytes_argument(value: Any, function: str) -> bytes:
     )
 
 
-def sequence_argument(value: Any, function: str) -> Sequence[Any]:
-    """A sequence of what each rank gets. Raises NeuronError argument-kind."""
+def sequence_argument(
+    value: Any,
+    function: str,
+    members: str = "the inputs of each rank",
+    hint: str = "Pass a list with a list of arrays for every rank.",
+) -> Sequence[Any]:
+    """A sequence of `members`. Raises NeuronError argument-kind."""
     if hasattr(value, "__len__") and not isinstance(value, (str, bytes, dict)):
         return value  # type: ignore[no-any-return]
     raise NeuronError(
         "argument-kind",
-        f"{function} takes a list of the inputs of each rank, not {_shown(value)}.",
-        hint="Pass a list with a list of arrays for every rank.",
+        f"{function} takes a list of {members}, not {_shown(value)}.",
+        hint=hint,
     )
 
 

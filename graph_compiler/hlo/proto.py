@@ -17,6 +17,7 @@ from graph_compiler.hlo.proto_values import Deviation, ValueReader, ValueWriter,
 from graph_compiler.hlo.record import fields_of
 from graph_compiler.hlo.types import Shape
 from isa.errors import NeuronError
+from nki.errors import named_arguments
 
 MAX_BYTES = 1 << 31
 """Bytes that a proto may have at most, by the format's own rule."""
@@ -102,6 +103,7 @@ def find_module(data: bytes) -> tuple[Any, tuple[bytes, ...]] | None:
     return None
 
 
+@named_arguments
 def from_proto(data: bytes) -> Module:
     """The module in the bytes of a HloModuleProto, HloProto or HloSnapshot.
 
@@ -339,6 +341,7 @@ def to_message(module: Module) -> Any:
     return message
 
 
+@named_arguments
 def to_proto(module: Module) -> bytes:
     """The bytes of the module's proto, in the outer message that it was read from, if any.
 

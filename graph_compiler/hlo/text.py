@@ -36,6 +36,7 @@ from graph_compiler.hlo.text_parser import parse_module
 from graph_compiler.hlo.text_scan import Scanner, quote, shown_name
 from graph_compiler.hlo.text_values import show_literal, show_shape
 from isa.errors import NeuronError
+from nki.errors import named_arguments
 
 _HEADER = (
     ("input_output_alias", "input_output_alias", show_input_output_alias),
@@ -55,6 +56,7 @@ _FEW = 5
 """Operands and components between two comments that count them."""
 
 
+@named_arguments
 def parse_text(text: str) -> Module:
     """The module of an HLO text.
 
@@ -73,6 +75,7 @@ def parse_text(text: str) -> Module:
     return parse_module(text_argument(text, "parse_text"))
 
 
+@named_arguments
 def print_text(module: Module, exact: bool = True) -> str:
     """The text of a module; without `exact`, only what XLA's form has a place for.
 

@@ -12,11 +12,13 @@ from graph_compiler.hlo.order import callees_first, operands_first
 from graph_compiler.hlo.proto import MALFORMED
 from graph_compiler.hlo.types import MAX_VALUE_BYTES, Shape
 from isa.errors import NeuronError
+from nki.errors import named_arguments
 
 MAX_RANK = 32
 """Dimensions that a value may have; NumPy's own limit is 64, and windows double the dimensions."""
 
 
+@named_arguments
 def verify(module: Module) -> None:
     """Check a graph.
 

@@ -91,6 +91,58 @@ CALLS: dict[str, tuple[Any, str, str]] = {
 }
 
 
+def compiled() -> Any:
+    return GRAPHS.compile(graph(), "trn2")
+
+
+CALLS |= {
+    "a number for weights": (
+        lambda: GRAPHS.freeze(graph(), 5),
+        "argument-kind",
+        "by name or number",
+    ),
+    "a number for inputs of ranks": (
+        lambda: compiled().run_ranks(5),
+        "argument-kind",
+        "for every rank",
+    ),
+    "a number for kernels": (
+        lambda: GRAPHS.compile(graph(), kernels=5),
+        "argument-kind",
+        "{name: kernel}",
+    ),
+    "a number for a set of options": (
+        lambda: GRAPHS.GraphOptions(implicit_integer_downcast=5),
+        "argument-kind",
+        "frozenset",
+    ),
+}
+
+NODES = frozenset({"Compiled", "Computation", "Instruction", "Module", "Shape"})
+"""Classes of graphs that nobody makes by hand."""
+
+PUBLIC: dict[str, Any] = {
+    **{f"graph_compiler.{n}": getattr(GRAPHS, n) for n in {*GRAPHS.__all__} - NODES},
+    **{f"nki.{name}": getattr(API, name) for name in ("TensorSpec", "autotune", "benchmark")},
+    **{f"nki.{name}": getattr(API, name) for name in ("jit", "load", "profile", "simulate")},
+    **{f"nki.{name}": getattr(API, name) for name in ("sweep", "symbol")},
+}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_an_unknown_keyword_is_an_error_of_the_catalogue(name: str) -> None:
+    with pytest.raises(NeuronError, match="no argument 'whatever'") as caught:
+        PUBLIC[name](whatever=1)
+    assert caught.value.code == "unknown-argument" and "It takes " in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["profile", "profile_ranks", "run_ranks", "save"])
+def test_an_unknown_keyword_of_a_compiled_graph(name: str) -> None:
+    with pytest.raises(NeuronError, match="no argument 'whatever'") as caught:
+        getattr(compiled(), name)(whatever=1)
+    assert caught.value.code == "unknown-argument"
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_a_wrong_call_says_what_to_write(name: str) -> None:
     call, code, way_out = CALLS[name]
