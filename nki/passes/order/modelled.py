@@ -11,7 +11,7 @@ from isa.operations.control import RegisterMove, StorageBegin
 from isa.target import TARGETS
 from nki.ir.begins import begin
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, storages, walk
-from nki.ir.rewrite import form_registers
+from nki.ir.rewrite import PLAIN, form_registers
 from nki.passes.analysis.content import Content, kept
 from nki.passes.lower import lower
 from nki.passes.place.allocate import in_order
@@ -83,6 +83,8 @@ def from_outside(nodes: Sequence[Node]) -> list[Node]:
             if node.row is StorageBegin:
                 begun.add(node.values[0].storage)
             for value in node.values:
+                if value.__class__ in PLAIN:
+                    continue
                 if isinstance(value, Access):
                     used[value.storage] = None
                     if type(value.offset) is int and value.vector_offset is None:
