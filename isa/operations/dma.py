@@ -84,8 +84,9 @@ class DmaCopy(Operation):
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
         dst, src, _, oob_mode, mode, engine = values
-        usual, *_ = *cls.starters(values), engine
-        return (Instruction(dma.DmaCopy, usual, (dst, src, 0, mode, oob_mode)),)
+        if engine is Engine.unknown:
+            engine = cls.starters(values)[0]
+        return (Instruction(dma.DmaCopy, engine, (dst, src, 0, mode, oob_mode)),)
 
 
 class DmaTranspose(Operation):

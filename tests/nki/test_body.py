@@ -1,5 +1,7 @@
 """The body of a core in columns."""
 
+import numpy as np
+
 from isa.columns import Integers
 from isa.target import TARGETS
 from nki.ir.text import parse_kernel
@@ -84,7 +86,7 @@ def test_steps_that_mention_registers_are_known():
 def test_views_that_differ_in_their_place_only_are_of_one_form():
     kernel = parse_kernel(KERNEL)
     views = [value for op in kernel.bodies[0] if hasattr(op, "row") for value in op.values[:1]]
-    accesses = Accesses([*views, views[0]])
+    accesses = Accesses([*views, views[0]], np.arange(len(views) + 1))
     assert accesses.which.tolist()[-1] == 0
     assert accesses.plain.all()
     assert len(accesses.views) == 1

@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from isa.access import AccessPattern
@@ -65,7 +66,7 @@ def test_columns_of_operands_are_those_of_each():
         for offset in (0, 4, 17)
     ]
     made = addresses()
-    columns = made.columns(Accesses(views))
+    columns = made.columns(Accesses(views, np.arange(len(views))))
     for view, number, offset in zip(views, columns.number.tolist(), columns.offset.tolist()):
         operand = columns.different[number]
         alone = addresses().pattern(view, {})

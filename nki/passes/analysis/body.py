@@ -86,7 +86,6 @@ class Accesses:
 
 
 _BEGINS, _INSTRUCTION = attrgetter("begins"), attrgetter("instruction")
-_FORM = attrgetter("instruction.row", "op.row")
 
 
 class Layer(NamedTuple):
@@ -130,15 +129,15 @@ class Body:
             np.array([layer for layer, _ in runs], np.int64), np.diff(ends, prepend=0)
         )
         steps = self.steps
-        if operations is None:
-            begins_of = flags_of(len(steps) + 1, operation_starts(steps), self.stretches)
-            operations = np.flatnonzero(begins_of)
-        self.operations = operations
         begins = list(map(_BEGINS, steps))
         self.begins = np.fromiter(map(len, begins), np.int64, len(steps))
         markers = [marker for marker, _ in chain.from_iterable(begins)]
         self.instructions: list[Instruction] = [*map(_INSTRUCTION, steps), *markers]
         self._columns = list(_by_row(self.instructions))
+        if operations is None:
+            begins_of = flags_of(len(steps) + 1, operation_starts(steps), self.stretches)
+            operations = np.flatnonzero(begins_of)
+        self.operations = operations
         accesses, number, write, order = _accesses_of(self._columns)
         self.accesses = Accesses(accesses, order)
         self.starts = starts_of(np.bincount(number, minlength=len(steps))[: len(steps)])
@@ -169,12 +168,14 @@ class Body:
     def fixed(self) -> Flags:
         """Of the steps those that nothing moves across: what steers, begins storage by itself, or
         lets cores meet."""
-        names, form = numbered(list(map(_FORM, self.steps)))
-        fixed = [
-            row.control or row is StorageBegin or operation.minimum_cores > 1
-            for row, operation in names
-        ]
-        return np.array(fixed, np.bool_)[form]
+        steps = self.steps
+        fixed = np.zeros(len(steps), np.bool_)
+        for row, mine, _ in self._columns:
+            if row.control or row is StorageBegin:
+                fixed[mine[mine < len(steps)]] = True
+            elif any(one.minimum_cores > 1 for one in {steps[at].op.row for at in mine.tolist()}):
+                fixed[mine] = [steps[at].op.row.minimum_cores > 1 for at in mine.tolist()]
+        return fixed
 
     @cached_property
     def stretches(self) -> Integers:

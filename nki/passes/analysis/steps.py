@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from isa.enums import SEQUENCERS, Engine
@@ -249,25 +248,17 @@ def _place(tree: list[Any]) -> list[Step | Level]:
     """Steps for every replica; storage markers go to the step that first touches the tensor, or,
     where that is inside a region, become steps of their own on its engine."""
     result: list[Step | Level] = []
-    begun: dict[Tensor, tuple[int, Instruction]] = {}
     for index, item in enumerate(tree):
         if isinstance(item, Step):
-            if begun:
-                mine = [
-                    (*begun.pop(access.storage), access.storage)
-                    for access in item.accesses
-                    if access.storage in begun
-                ]
-                if mine:
-                    mine.sort(key=itemgetter(0))
-                    item.begins = tuple([(marker, tensor) for _, marker, tensor in mine])
             result.append(item)
         elif isinstance(item, _Begin):
-            if not item.tensor.divided and _starts_in_step(tree, index + 1, item.tensor):
-                begun[item.tensor] = index, item.instruction
+            tensor = item.tensor
+            step = None if tensor.divided else _first_step(tree, index + 1, tensor)
+            if step is not None:
+                step.begins = (*step.begins, (item.instruction, tensor))
                 continue
-            engine = _first_engine(tree, index + 1, item.tensor)
-            if engine is None and item.tensor.divided:
+            engine = _first_engine(tree, index + 1, tensor)
+            if engine is None and tensor.divided:
                 engine = ENGINE_INDEX[Engine.sync]  # what the part held is gone all the same
             if engine is not None:
                 result.append(Step(item.instruction, engine, item.op))
@@ -280,17 +271,17 @@ def _place(tree: list[Any]) -> list[Step | Level]:
     return result
 
 
-def _starts_in_step(tree: list[Any], start: int, tensor: Tensor) -> bool:
-    """Whether the first touch of a tensor is by a step of this list, and no loop comes before."""
+def _first_step(tree: list[Any], start: int, tensor: Tensor) -> Step | None:
+    """The step of this list that touches a tensor first, if no loop comes before."""
     for index in range(start, len(tree)):
         item = tree[index]
         if isinstance(item, Step):
             for access in item.accesses:
                 if access.storage is tensor:
-                    return True
+                    return item
         elif isinstance(item, (_Loop, _Replicated)):
-            return False
-    return False
+            return None
+    return None
 
 
 def _first_engine(tree: list[Any], start: int, tensor: Tensor) -> int | None:
