@@ -1,26 +1,17 @@
-"""The host executor: modules compiled for this CPU and run.
+"""The host executor: modules compiled for this CPU and run. Its middle end also serves `lower`.
 
-1. `simplify`: calls inlined, tuples taken apart, constants folded, equal operations merged, unused
-   ones gone: a `Block` of array nodes, with blocks for the bodies of control flow.
-2. `schedule`: a block becomes steps. Element-wise operations, conversions and moves (reshape,
-   transpose, broadcast, slice, reverse: strides, `views`) stay expressions until something needs
-   them in memory (`fusion`); then they are one kernel, or the operand of a reduction (`loops`).
-   Dots and convolutions are calls of one product kernel on strided operands (`contractions`,
-   `gemm`), dynamic slices, updates and gathers one of block copies (`movement`). `while` and
-   `conditional` are jumps and branches in the same list of steps. What has no native form is a
-   step for the host: the reference of the operator table, on views of the same memory.
-3. `memory_plan`: buffers that may share memory do (in-place updates, loop state); the others
-   get places in one arena by their first and last use.
-4. `executable`: steps become records for a native loop (`driver`), so that Python runs only for
-   host steps. Kernels are LLVM text with explicit vectors (`registers`, `elements`, `functions`),
-   compiled without a pass pipeline. Large products and loops are divided by ranges of batch, rows,
-   columns or outer dimensions, never of a sum (`division`), for the threads of a team (`teams`):
-   results are the same for any number of them. Plan and code are kept on disk under digests
-   of the graph's structure, this code and the CPU.
+1. `simplify` makes of a module a `Block` of array `nodes`: calls inlined, tuples taken apart,
+   constants folded, equal operations merged.
+2. `schedule` makes of a block a list of `steps`, visiting nodes in order. Moves are strided
+   `views`; element-wise work stays an expression until something needs it in memory (`fusion`).
+   Dots and convolutions (`contractions`), `reductions`, `movement`, `placement` and `ordering`
+   become kernels; what has no native form is a step that the operator table computes.
+3. `memory_plan` lets buffers share memory and gives the others places in one arena.
+4. `executable` makes of the steps records for a native loop (`driver`), or reads them from disk by
+   a digest of the graph's `structure`. Large calls are cut (`division`) for threads (`teams`).
 
-Numerics: element-wise arithmetic as the operator table has it, rounding after every operation;
-functions that are not exact within a few units of the last place; sums of floats in fp32 (several
-partial sums, then a tree), products as in `gemm`.
+Kernels are LLVM text: `loops` (maps and reductions), `gemm`, `bodies` (computations of scalars),
+written with `registers`, `elements`, `attributes` and `functions`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""A module ready to run on this host: made from its steps, kept on disk, and called."""
+"""A module ready to run on this host: made from its steps, kept on disk, and called.
+
+Plan and code are kept under digests of the graph's structure, of this package's code, and of the
+CPU. Python runs only for steps that the host computes.
+"""
 
 from __future__ import annotations
 

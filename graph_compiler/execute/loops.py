@@ -2,7 +2,7 @@
 
 A `LoopNest` says all that its code depends on. Its last dimension is taken a vector at a time,
 masked where the vector reaches beyond it. Operands that do not change along it are computed once a
-row.
+row. Sums of floats are in fp32: several partial sums, then a tree of these.
 """
 
 from __future__ import annotations

@@ -4,4 +4,8 @@
 StableHLO text and bytecode, `jax.trace` a jax function, `torch.trace` a PyTorch module. Each of
 these three needs an optional library and says which when it is missing; nothing of them loads
 before the first call.
+
+jaxlib's conversions run in a process of their own (`converter`); `held` recognises graphs in
+objects of jax and torch, `handover` gives graphs to XLA, and `xla` runs them there for comparison.
+`extras` says which library is missing.
 """

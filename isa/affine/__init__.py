@@ -11,8 +11,12 @@ answer is False. Code that must not ask uses `identical`. Comparisons of an Affi
 `>`, `>=` of a Polynomial, give a bool where bounds decide them, else a `Predicate`; only its truth
 value asks. An Affine hashes by identity; `Affine.key` is its structure.
 
-Polynomials are our own, interned, with sympy at the edges: shape solving, cost formulas, printing.
-A sympy symbol as the shape entry itself takes longer than all of tracing (docs/performance.md).
+`polynomial` and `linear` have the forms, `values` evaluates them and substitutes in them, `bounds`
+finds their bounds, by which `predicate` decides comparisons, `text` prints and reads them.
+
+Polynomials are our own, interned. Sympy is at the edges only (`solve`): shape solving, cost
+formulas, printing. A sympy symbol as the shape entry itself takes longer than all of tracing
+(docs/performance.md).
 """
 
 from isa.affine.bounds import bounds, extremes, prove_nonnegative

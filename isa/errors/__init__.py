@@ -1,6 +1,9 @@
 """The one exception class that every layer raises, with a code of the catalogue.
 
 `nki` adds the kernel's own line (snippet, caret) when it renders an error; `nki.errors` re-exports.
+
+`entry` is the form of a row; `catalogue`, `graphs` and `warned` are the rows; `built_in` says which
+exception of Python an error is, too.
 """
 
 from __future__ import annotations

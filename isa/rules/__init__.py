@@ -1,6 +1,11 @@
 """Constraints of operations, as named rules with the document section they come from.
 
 `check_call` checks one use of an operation: what its field declarations say, then its rules.
+
+`form` says what a rule is, and `generic` has the checks that follow from declarations. Rules of
+many operations are in `operands`, `operators`, `sizes` and `starts`; those of a family in the file
+of its name: `array`, `banks` and `matmul` (tensor engine), `movement`, `dma_sum`, `gather` and
+`indirection` (moves), `accumulate`, `activation2`, `random`, `sequence`, `mx`.
 """
 
 from isa.rules.accumulate import (

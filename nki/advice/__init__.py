@@ -13,6 +13,9 @@ saved; where results lose bits, or an engine's rate is assumed, part of the gain
 (`Changed.weight`). `together` follows the first pieces one after another, which tells what goes
 together from what are alternatives. A profile times changes when its text, its data or its advice
 is asked for.
+
+What they share: `changed` makes changed kernels, `timed` compiles and times them, `reads` says what
+operations read and write.
 """
 
 from nki.advice.advise import what_ifs

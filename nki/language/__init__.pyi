@@ -2,6 +2,11 @@
 
 """`nki.language`: tensors, memories, data types, loops, and functions of tiles, the element-wise
 ones of which are also the operators of `op=` arguments.
+
+`allocation` makes tensors (`dtypes`), `ranges` loops, `program` the launch grid. Functions of tiles
+are in `operators`, `reductions`, `matrices`, `normalisation`, `selection` and `random`; `lowering`
+makes operations of `nki.isa` of them. `printing` prints from kernels, `tile_size` has limits,
+`python_mistakes` explains errors of Python.
 """
 
 from builtins import str as DType

@@ -8,6 +8,10 @@ A transformation is named by a text, `NAME`, `NAME:TENSOR` or `NAME:TENSOR=NUMBE
 `kernel.with_transformations`, `nki.jit(transformations=)`, and `--transform` of the commands.
 `table` has their names. Each is a rewrite of the tile IR in the module of what it rewrites, and
 runs before all passes (`nki.pipeline`).
+
+`hoist` moves invariant work out of loops, `reuse` does repeated work once, both as `moved_work`
+allows; `copies` balances copies out of PSUM among engines, `in_psum` reads results where they are,
+`squares` computes squares as products.
 """
 
 from nki.transformations.table import TRANSFORMATIONS, Transformation, transformations, transformed

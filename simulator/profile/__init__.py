@@ -3,6 +3,15 @@
 `profile(program, timeline)` gives a `Profile` (`text()`, `to_dict()`); `write_perfetto` writes a
 trace-event file that ui.perfetto.dev opens; `plot` and `write_plot` draw the timeline and the map
 of on-chip memory.
+
+1. Facts of a run: `counts` (on chip), `dma` and `traffic` (HBM), `work` (the least that it needs),
+   `flows` (who waited for whom), `inserted` (copies and transposes without a line), `memory_maps`;
+   `representatives` stand for many instructions alike.
+2. Judgement: `report` collects the numbers, `verdict` says where time goes, `what_if` times
+   changes, `comparison` and `measured` put two profiles side by side, `official` uses the vendor's
+   names.
+3. Output: `table` (text), `page` (HTML), `perfetto` (trace), `picture` and `bands` (drawings),
+   written by `files`.
 """
 
 from simulator.profile.perfetto import write_perfetto

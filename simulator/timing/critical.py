@@ -29,7 +29,7 @@ from simulator.timing.plan import Plan
 
 
 class Cause(Enum):
-    """What the time of a stretch of the critical path is spent on."""
+    """What the time of a part of the critical path is spent on."""
 
     COMPUTE = "compute"
     TILE_LOAD = "stationary load"

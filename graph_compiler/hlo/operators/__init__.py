@@ -1,7 +1,9 @@
 """The operator table: one row per HLO opcode, in files by family.
 
 `OPERATORS` maps opcodes to rows, `BUILDERS` the names of `neuronx-cc list-operators` (and of the
-XLA builder) to them. A row states names, attributes, shape and type rule and NumPy meaning.
+XLA builder) to them. A row (`row`) states names, attributes, shape and type rule and NumPy meaning,
+with `numerics` for how element types compute and `folding` for computations that fold. `refused`
+has opcodes without a row, `examples` what pages show. All other modules are families of rows.
 
 >>> OPERATORS["add"].stablehlo, BUILDERS["DotGeneral"].opcode
 ('add', 'dot')

@@ -1,11 +1,10 @@
-"""Neighbouring steps over the same rows as one step, where that is faster.
+"""Operator fusion by rows: neighbouring steps over the same rows become one step.
 
-`groups` finds them, `members` says what each reads and writes. Tile by tile of rows, each member
-does its part (`rows`), and what they pass on stays in a tile [rows, elements]. So softmax is one
-pass over its rows, and attention a loop over heads and tiles of rows. What alone reads a product
-finds it in PSUM (`row_products`), and of one tile of rows a product between products is made with
-rows and columns exchanged (`turned_products`), so that nothing is transposed. A row that is added
-to a product is one more product (`added_rows`). Rows that later steps read stay on chip
-(`device.Held`), but not beyond the beginning of a loop on the device. Means and variances of rows
-are one pass of `bn_stats` (`moments`).
+1. `groups` finds them where fusion is faster; `members` says what each reads and writes.
+2. `rows` emits a group, tile by tile of rows: each member does its part, and what they pass on
+   stays in a tile [rows, elements]. So softmax is one pass over its rows, and attention a loop over
+   heads and tiles of rows. Rows that later steps read stay on chip (`device.Held`).
+3. Products in a group: a nest that alone reads one finds it in PSUM (`row_products`), a bias is one
+   more matmul (`added_rows`), and a product between products is computed transposed
+   (`turned_products`). Means and variances of rows are one pass of `bn_stats` (`moments`).
 """

@@ -4,9 +4,9 @@
   the rules of `pair_rules` on the arithmetic of `pair_numbers`. `random_bits` has generators.
 - `float8` computes f8e4m3fn as bf16 where a target lacks it.
 - `composites` finds functions that a graph spells out (gelu, silu, softplus): a value that depends
-  on one other value alone is evaluated at sample points, in float64, and compared with the scalar
-  engine's functions.
+  on one other value alone (`dominators`) is evaluated at sample points, in float64, and compared
+  with the scalar engine's functions.
 - `factors` makes constant factors of products part of constant weights.
-- `kept` has heads that products take computed by rows, so that they are views.
+- `kept` chooses layouts, so that heads are views.
 - `trips` says how often a loop runs.
 """

@@ -1,4 +1,5 @@
-"""Building tile IR: by call (`kernel_builder`), and what tracing has in common with it.
+"""Building tile IR: by call (`kernel_builder`, over a `core_builder` for each core), and what
+tracing has in common with it.
 
 `emission` makes an operation of a row and its fields, `legalise` checks them. `allocation`,
 `assignment`, `registers`, `loops` and `groups` have the rest of what bodies hold, `declarations`

@@ -5,4 +5,9 @@ maps elements: a `Map` of steps from the tables, with masks and affine numbers a
 `lockstep` carries something along a row, values or generator states, through 16 rows at once, since
 the order within a row is fixed. `lines` looks at a row several times, as adjacent fp32. `across`,
 `gather` and `indexed` move or reduce between partitions.
+
+Plans of rows that state their meaning are in `meaning`, with `accumulate`, `copied` and
+`from_first`; they and the others use `copy`, `reduction`, `partials` and `through_rows`. Families
+have files of their own: `dma_sum`, `gather`, `random`, `random_state`, `registers`, `scan`,
+`search`, `sequence`, `statistics`.
 """
