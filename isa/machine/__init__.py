@@ -1,4 +1,8 @@
-"""The machine-instruction table, a file an engine or family."""
+"""The machine-instruction table, a file an engine or family.
+
+`costs` has what all of them cost, `elementwise` the rows that several engines share, `control`
+those that a sequencer executes itself.
+"""
 
 from isa.machine import (
     accumulate,

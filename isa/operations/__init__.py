@@ -1,4 +1,4 @@
-"""The operation table, a file an engine or family."""
+"""The operation table, a file an engine or family, named as in `isa.machine`."""
 
 from isa.operations import (
     accumulate,

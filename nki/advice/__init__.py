@@ -3,8 +3,8 @@ IR, compiled, and timed.
 
 `what_ifs` is the way in. A kind of change is a function from a kernel and a line of its source to
 changed kernels, in the module of what it changes: `engines`, `fusions`, `operands`, `buffers`,
-`loads`, `invariant`, `moments`, `repeated`, `transfers`. `advise.CHANGES` lists them. They are
-found for lines of the critical path only.
+`loads`, `invariant`, `moments`, `neighbours` (on tiles of `row_tiles`), `repeated`, `transfers`.
+`advise.CHANGES` lists them. They are found for lines of the critical path only.
 
 Interleaved chains, tables that stay and tiles on more partitions have no rewrite: there the
 finished program is timed with other instructions, or under `simulator.timing.assumptions`

@@ -4,6 +4,9 @@ Packages beside `nki` add pages by entry points (`nki.extensions`).
 
 `pages()` gives every generated page; `python -m nki.pages` compares them with the files,
 `python -m nki.pages --update` rewrites the files.
+
+Each other module has the pages of what it is named after; `tables` has those of dtypes, targets and
+operators.
 """
 
 from __future__ import annotations

@@ -12,6 +12,10 @@ Every executor calls these same functions, or native code with the same results
 one; copies between equal dtypes keep the bits. Callers hold `quiet()` around their calls:
 infinities and NaN are results here, not warnings. Control instructions belong to the executors,
 except what `control` offers for their memory side.
+
+`table` finds the function of a row. Rows that state their meaning have theirs from `meaning`
+(`elementwise`); those of other rows are in a file a family, named as in `isa.machine`. `reduction`
+has the order of sums.
 """
 
 from __future__ import annotations
