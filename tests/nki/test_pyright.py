@@ -33,7 +33,7 @@ def pyright() -> str:
     """The program; skips where there is none, or where its package finds no node."""
     program = shutil.which("pyright")
     if program is None or shutil.which("pyright-langserver") is None:
-        pytest.skip("no pyright: pip install pyright, or npm install pyright")
+        pytest.skip("no pyright: the extra [dev] has it, as has npm install pyright")
     try:
         subprocess.run([program, "--version"], capture_output=True, check=True, timeout=WAIT)
     except (subprocess.SubprocessError, OSError) as error:

@@ -1,5 +1,7 @@
 """Views of tensors against the same views of a NumPy array of flat indices."""
 
+import inspect
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -33,6 +35,22 @@ def inside(test, shape=(128, 4, 6), buffer=nl.sbuf, dtype="float32"):
         test(tensor, np.arange(np.prod(shape)).reshape(shape))
 
     traced(body)
+
+
+def test_completion_offers_what_is_documented() -> None:
+    """Names with a docstring of their own, or in code font in that of the class or its views."""
+    told = (inspect.getdoc(nl.NkiTensor) or "") + (inspect.getdoc(nl.NkiTensor.__init__) or "")
+
+    def check(tensor, _):
+        offered = {name for name in dir(tensor) if not name.startswith("_")}
+        assert offered == {name for name in dir(nl.NkiTensor) if not name.startswith("_")}
+        assert {"reshape", "ap", "shape", "dtype"} <= offered
+        for name in offered:
+            found = inspect.getattr_static(nl.NkiTensor, name)
+            documented = not inspect.ismemberdescriptor(found) and inspect.getdoc(found)
+            assert documented or f"`{name}`" in told, name
+
+    inside(check)
 
 
 @pytest.mark.parametrize("buffer", [nl.sbuf, nl.psum, nl.private_hbm])
