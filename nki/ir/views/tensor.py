@@ -54,10 +54,10 @@ class NkiTensor(ShapeViews, Shown, NoNumber):
     """A strided view of a tensor in one of the device's memories.
 
     It has the sizes `shape`. Element (i0, i1, ...) is storage element `offset + sum(i * stride)`,
-    with a stride of `strides` for each dimension, counted in elements of `dtype`. In SBUF and PSUM dimension 0 is the partition dimension, and views keep at least two
-    dimensions. Sizes may be polynomials in launch symbols; offsets may also hold loop variables
-    and registers. Views share storage and copy nothing. Made by `nl.ndarray` and by the methods
-    here.
+    with a stride of `strides` for each dimension, counted in elements of `dtype`. In SBUF and PSUM
+    dimension 0 is the partition dimension, and views keep at least two dimensions. Sizes may be
+    polynomials in launch symbols; offsets may also hold loop variables and registers. Views share
+    storage and copy nothing. Made by `nl.ndarray` and by the methods here.
 
     `first` is the start partition (0 in HBM), counted from that of the storage's address if it
     has one. `indirect_dim` is None for a view whose position is
