@@ -1,4 +1,4 @@
-"""Tensors in HBM that live one after another take turns in the bytes of an arena."""
+"""Allocation of HBM: tensors whose live ranges do not overlap share the bytes of an arena."""
 
 from __future__ import annotations
 

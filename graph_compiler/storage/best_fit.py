@@ -1,4 +1,4 @@
-"""Bytes for lives that are known one after another: those of the smallest gap that is free."""
+"""Best-fit allocation: each live range gets the smallest free gap that holds it."""
 
 from __future__ import annotations
 

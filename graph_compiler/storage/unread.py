@@ -1,4 +1,4 @@
-"""Operations whose results nobody reads are left out."""
+"""Dead code elimination: removes operations whose results nobody reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work that is the same in each iteration of a loop comes before the loop."""
+"""Loop-invariant code motion: work that is the same in each iteration moves out of the loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which operations a compiler may do at another time, or once instead of twice."""
+"""Which operations may move to another time, or be done once instead of twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work that comes twice with the same result is done once."""
+"""Common subexpression elimination: work with the same result is done once."""
 
 from __future__ import annotations
 

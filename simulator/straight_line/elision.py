@@ -1,4 +1,4 @@
-"""Which transfers and results of a program without control flow need not be carried out.
+"""Copy elision: transfers and results of a straight-line program that need not be executed.
 
 A tile that is loaded from an argument, and only read after that, is a copy. What goes through it
 row by row can read the same elements in HBM instead, so the load is left out. A store is left out

@@ -1,7 +1,7 @@
-"""Engine state as something that instructions without control flow make and use.
+"""Engine state as a value that instructions of a straight-line program define and use.
 
-What a tile in the PE array, or some accumulate registers, hold from one reset to the next is one
-state: who resets them makes it, and those behind read it or add to it.
+A tile in the PE array, or the contents of accumulate registers, from one reset to the next is one
+value: the instruction that resets defines it, later ones read it or add to it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bytes for lives that are known one after another: the lowest that are free."""
+"""First-fit allocation: each live range gets the lowest free bytes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Which allocation holds each access on chip of a program without control flow, in columns.
+"""Which allocation each on-chip access of a straight-line program belongs to, in columns.
 
-An allocation lives from where it begins until another one begins that shares bytes with it. What is
-found for different boxes of bytes is found once; one walk then follows which of them lives.
+An allocation lives from its beginning until another one begins that shares bytes with it. Which
+allocations a box of bytes may belong to is found once for each different box; one walk then follows
+which of them lives.
 """
 
 from __future__ import annotations

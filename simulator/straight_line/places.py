@@ -1,15 +1,15 @@
-"""A program whose on-chip allocations lie close together, as the host's caches like it.
+"""Packs the on-chip allocations of a straight-line program close together, for the host's caches.
 
-Compiled programs go round through all of SBUF and PSUM, so that on the device nothing waits for a
-place. Here instructions run one after the other, in an order that is known before; a place that was
-left just now is in the cache, and one that was left long ago is not. With tiles that are cold
-whenever they begin, attention and RMSNorm take 1.5 times as long.
+Compiled programs allocate round robin in all of SBUF and PSUM, so that on the device nothing waits
+for memory. On the host instructions run one after the other, in a known order. There memory that
+was left just now is in the cache, and memory that was left long ago is not: with tiles that are
+cold whenever they begin, attention and RMSNorm take 1.5 times as long.
 
 Loading moves each allocation to the lowest bytes that are free from its beginning to its last
-access. `simulator.streams.take_turns` gives the order: what fetches from HBM comes when nothing
-else can go on, so that tiles are used soon. Programs with loops, or with accesses that lie in no
-allocation, stay where they are. Time, checks before the run and pictures see the program's own
-addresses always.
+access, in the order of `simulator.streams.take_turns`: fetches from HBM come when nothing else can
+go on, so that tiles are used soon. Programs with loops, or with accesses outside of all
+allocations, are not moved. Timing, checks before the run and pictures always see the program's own
+addresses.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A program cut in two that can run at the same time: slices behind each half of its results.
+"""Cuts a straight-line program into two slices that can run in parallel, one for each half of its
+results.
 
 Tiles of results seldom depend on each other: query tiles of attention, tiles of a product. Each
 half of the transfers that store them needs some of the other instructions, a few of them both

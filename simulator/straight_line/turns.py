@@ -1,8 +1,7 @@
-"""The order in which the instructions of a program without control flow run, in columns.
+"""The order in which the instructions of a straight-line program run, in columns.
 
-Streams take turns as by `simulator.streams.take_turns`. Semaphores are counted here without an
-instruction being looked at: what it waits for, whom it tells and whether it fetches are a number
-that it shares with others.
+Streams take turns as by `simulator.streams.take_turns`. Only semaphores are followed here:
+instructions with the same waits and updates, and alike in whether they fetch, share a number.
 """
 
 from __future__ import annotations

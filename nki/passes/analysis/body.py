@@ -1,8 +1,8 @@
 """The body of one core in columns, for passes that look at all of its steps at once.
 
-The steps of a core stand one after the other, those of loops where the loop stands; levels say from
-where to where each loop goes. What is done for each step is arithmetic on columns over the whole
-body, so that one more loop costs only itself.
+All steps of a core are one sequence, those of a loop at the loop's position; a level says from
+where to where its loop goes. What is done for each step is arithmetic on columns over the whole
+body, so that one more loop costs little.
 """
 
 from __future__ import annotations

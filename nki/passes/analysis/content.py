@@ -1,9 +1,9 @@
-"""What a list of nodes does, as a key; and results that are kept by such keys.
+"""Keys of code: equal for lists of nodes that do the same; and results that are cached by such
+keys.
 
-Lists of nodes have one content where they do the same to tensors that are alike: loops that one
-source was unrolled to, layers, cores, kernels that have pieces in common. Names and source lines,
-and where in its tensors in HBM each begins, make no difference. So what takes long is found once
-for all lists with one content.
+Two lists have one key if they do the same to tensors of the same form: copies of an unrolled loop,
+layers, cores, kernels with parts in common. Names, source lines, and where in its HBM tensors a
+list begins make no difference. So a costly decision is made once for all lists with one key.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Which boxes of a tensor meet: spans compared in columns, elements once for what lies alike.
+"""Overlapping boxes of one tensor: spans are compared in columns, elements once for pairs of one
+form.
 
 Tensors that many steps take in pieces, such as the images of a convolution, have thousands of boxes
-and millions of pairs that lie close to each other.
+and millions of pairs that are close to each other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which box had the bytes last that another one takes."""
+"""Reuse of on-chip bytes: which boxes held the bytes of a box last before it took them over."""
 
 from __future__ import annotations
 

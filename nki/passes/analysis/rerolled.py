@@ -1,7 +1,7 @@
-"""Where the order that the scheduler gave a stretch repeats: loops that Python unrolled.
+"""Finds unrolled loops: where the scheduled order of a basic block repeats.
 
-What follows the scheduler looks at one period of a repetition, and at what lies between; the rest
-differs in the addresses of operands only.
+Later stages look at one period of a repetition, and at what is between repetitions; the other
+periods differ only in the addresses of operands.
 """
 
 from __future__ import annotations

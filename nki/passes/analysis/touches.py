@@ -1,4 +1,6 @@
-"""What the items of every level of a body do to tensors: steps, and loops seen from outside."""
+"""Reads, writes and allocations of tensors in each level of a body, by steps and by loops as one
+item.
+"""
 
 from __future__ import annotations
 

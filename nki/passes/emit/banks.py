@@ -1,4 +1,4 @@
-"""The check that what must lie in one bank of PSUM does."""
+"""Checks that accesses which must lie in one bank of PSUM do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What passes share that choose engines for operations, list of nodes by list of nodes."""
+"""Base of passes that choose engines for operations, one list of nodes after the other."""
 
 from __future__ import annotations
 

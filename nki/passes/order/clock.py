@@ -1,4 +1,4 @@
-"""The resources of a core while operations are put on them one by one, by the cost model."""
+"""Resources of a list schedule: when engines and the DMA engines are free, by the cost model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A list schedule of tile IR in which tensors take room, before they have places.
+"""A list schedule of tile IR in which free on-chip memory is a resource, before tensors have
+addresses.
 
-Operations leave the author's order only as far as what is left still fits: the author's order of
-all that is left must stay possible at every moment, so that nothing can get stuck.
+An operation may leave the author's order only if all that is left still fits in memory in the
+author's order, so that the schedule cannot get stuck.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long a piece of a body takes by the event model: what passes compare that choose."""
+"""Times a piece of a body by the event model: passes compare alternatives by it."""
 
 from __future__ import annotations
 

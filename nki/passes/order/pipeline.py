@@ -1,9 +1,9 @@
-"""Order operations so that iterations overlap, before tensors have places.
+"""Software pipelining of tile IR, before tensors have addresses.
 
-A list schedule whose resources are the engines and the room in SBUF and PSUM
-(`nki.passes.order.lookahead`) lets stages of later iterations overtake. Places follow that order.
-It is taken where the event model says that it pays, on a sample where code is long. Code in which
-an engine or the DMA engines are busy all the time is left alone.
+A list schedule whose resources are the engines and free SBUF and PSUM
+(`nki.passes.order.lookahead`) lets operations of later iterations overtake. Allocation follows that
+order. It is taken where the event model says that it is faster, tried on a sample where code is
+long. Code in which an engine or the DMA engines are busy all the time is left alone.
 """
 
 from __future__ import annotations

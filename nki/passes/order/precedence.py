@@ -1,4 +1,4 @@
-"""Which operations of a stretch of tile IR must come before which, before tensors have places."""
+"""Dependences between operations of a basic block of tile IR, before tensors have addresses."""
 
 from __future__ import annotations
 

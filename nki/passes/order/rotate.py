@@ -1,10 +1,10 @@
-"""Unroll loops over several sets of buffers, so that iterations overlap.
+"""Multi-buffering: unrolls loops over several sets of buffers, so that iterations overlap.
 
 A trip then has the bodies of 2 to 16 iterations: as many as fit and as pay by the event model,
-which times the loop alone with each number (`nki.passes.order.modelled`). Of loops over ints the
-remainder is straight, and small loops become straight altogether. Of loops over symbols the
-remainder is loops of at most one trip, each half as long as the one before, so that every size
-overlaps. Loops whose count only the device knows keep one copy.
+which times the loop alone with each number (`nki.passes.order.modelled`). For loops over ints the
+remaining iterations are straight code, and small loops are unrolled completely. For loops over
+symbols the rest is loops of at most one trip, each with half as many iterations as the one before,
+so that every size overlaps. Loops whose count only the device knows keep one copy.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Order the instructions of every stretch without control flow, so that engines wait less.
+"""List scheduling: orders the machine instructions of each basic block, so that engines wait less.
 
-The author's order is the meaning: what depends on what follows from it, with the bytes that tensors
-have been given. Within that, an engine whose next instruction has to wait may run a later one that
-need not. Times are those of the cost model. Where the new order is not faster by them, the
-author's order stays.
+Dependences follow from the author's order and from the addresses of tensors. Within them, an engine
+whose next instruction has to wait may run a later one that need not. Times are those of the cost
+model. Where the new order is not faster by them, the author's order stays.
 
 An operation's instructions stay together. Loops, branches, barriers and register instructions are
 not crossed; nor is an operation moved ahead of more than `WINDOW` others.

@@ -1,4 +1,4 @@
-"""How often a loop runs, as far as one knows when compiling."""
+"""Trip counts of loops, as far as they are known when compiling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Give every on-chip tensor its place: live ranges in the author's order, oldest space first."""
+"""Allocates on-chip memory: next-fit over live ranges in the author's order.
+
+So a tensor gets the bytes that have been free for longest, and seldom waits for who used them.
+"""
 
 from __future__ import annotations
 

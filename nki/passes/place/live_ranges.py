@@ -1,4 +1,4 @@
-"""From where to where each on-chip tensor is live, in the order of a body."""
+"""Live ranges of on-chip tensors, in the order of a body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Placing tensors with all live ranges in view, where one sweep in the author's order fails.
+"""Allocation with all live ranges in view, for where one sweep in the author's order fails.
 
 What is live at any time may fit into a memory and still leave no gap that is large enough: the
 sweep places early tensors without knowing the later ones.

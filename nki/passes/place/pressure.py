@@ -1,9 +1,9 @@
-"""Another order of a body, in which less is live on chip at once.
+"""Reorders a body so that less is live on chip at once.
 
-The author's order stays until an operation begins a tensor for which there is no room. Then what
-ends the life of a tensor that is live moves ahead of it: its last uses, and what these need. Where
-nothing does, what only fills a tensor moves behind it, up to the first operation that needs that.
-Nothing crosses a loop, a branch or a barrier, and what depends on what stays.
+The author's order stays until an operation allocates a tensor for which there is no room. Then the
+last uses of a live tensor move ahead of that operation, with what they depend on. Where that frees
+nothing, operations that only fill a tensor move down to the first operation that needs it. Nothing
+crosses a loop, a branch or a barrier, and dependences are kept.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which on-chip tensors may start at another partition than the author's code counts from."""
+"""On-chip tensors that may be moved to another quadrant of partitions without changing results."""
 
 from __future__ import annotations
 

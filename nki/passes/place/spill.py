@@ -1,9 +1,8 @@
-"""Move what an on-chip memory has no room for to the next memory, and back before it is used.
+"""Spills: moves tensors for which an on-chip memory has no room to the next memory, and back.
 
-Where more is live than PSUM or SBUF holds, the compiler inserts spills and refills between it and
-the next memory of the hierarchy, which is SBUF or HBM (SDK
-nki/get-started/about/memory-hierarchy-overview). What is used again last goes first. A tensor stays
-where it is while an instruction or a loop uses it.
+The next memory of the hierarchy is SBUF for PSUM, and HBM for SBUF (SDK
+nki/get-started/about/memory-hierarchy-overview). The tensor that is used again last is spilled
+first. A tensor stays while an instruction or a loop uses it.
 """
 
 from __future__ import annotations

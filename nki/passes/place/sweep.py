@@ -1,4 +1,8 @@
-"""Places for the live ranges of one memory by one sweep over them, in the author's order."""
+"""Next-fit, or first-fit, allocation of one memory in one sweep over its live ranges.
+
+Live ranges come in the author's order. Next-fit takes the first gap after the range placed before,
+and wraps round.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where the order repeats, the walk that finds waits leaves periods out.
+"""Skips repeating code in the walk that finds waits.
 
-It goes on only until what is known repeats with the order: the waits of all further periods are
-those of the last one.
+Where the order repeats (`nki.passes.analysis.rerolled`), the walk goes on only until its clocks
+repeat, too. All further periods have the waits of the last one.
 """
 
 from __future__ import annotations

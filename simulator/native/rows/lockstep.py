@@ -1,7 +1,7 @@
-"""Micro-kernels that go along rows element by element, LANES rows of them at once.
+"""Micro-kernels of recurrences along rows, vectorised across LANES rows.
 
-Element i of LANES rows is a vector. Where rows are runs of memory, LANES elements of each are
-loaded and turned in registers; else elements are collected one by one.
+Element i of LANES rows is a vector. Where rows are contiguous, LANES elements of each are loaded
+and transposed in registers; else elements are collected one by one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reductions while they run: 16 strided partial results in a vector, then a fixed tree."""
+"""Reductions in registers: 16 strided partial results in a vector, then a fixed tree."""
 
 from __future__ import annotations
 

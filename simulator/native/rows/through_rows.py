@@ -1,4 +1,4 @@
-"""Tiles whose partitions are no rows of adjacent elements, as rows for kernels that need such."""
+"""Copies tiles into contiguous rows for kernels that need such, and back."""
 
 from __future__ import annotations
 
