@@ -304,11 +304,13 @@ def run_settings() -> Iterator[None]:
     from simulator.watchdog import Limits, limited
 
     token = UNWRITTEN_ALLOWED.set(settings.unwritten_allowed())
+    limit, usual = settings.loop_limit(), Limits()
     limits = Limits(
-        settings.loop_limit(),
+        limit or usual.instructions,
         settings.run_seconds(),
         settings.memory_limit(),
         settings.simulated_seconds(),
+        limit or usual.iterations,
     )
     try:
         with printed_to(settings.print_folder()), limited(limits):

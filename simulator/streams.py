@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from isa.enums import Engine
 from isa.errors import NeuronError
+from isa.machine.control import LoopBegin
 from isa.spec import Instruction
-from simulator.watchdog import LOOK_EVERY, Watchdog
+from simulator.watchdog import LOOK_EVERY, Watchdog, innermost_loop, without_end
 
 if TYPE_CHECKING:
     from simulator.device_state import CoreState
@@ -203,6 +204,7 @@ class RunningStream:
 def runaway(stream: RunningStream) -> NeuronError:
     """The error of a stream that has used up its budget."""
     limit = stream.watchdog.limits.instructions
-    return NeuronError(
-        "loop-limit", f"{stream.name} executed more than {limit:,} instructions in loops."
+    counted = innermost_loop(stream)[0].row is LoopBegin
+    return without_end(
+        counted, f"{stream.name} executed more than {limit:,} instructions in loops."
     )

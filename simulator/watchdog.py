@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 class Limits(NamedTuple):
     """What a run may take: `instructions` that one engine executes in loops, `seconds` of wall
     time, bytes of `memory` that the process holds (None: three quarters of what the machine has),
-    and, if it is timed, `simulated` seconds of the device."""
+    and, if it is timed, `simulated` seconds of the device. In eager mode Python runs every
+    iteration of a loop, some 10^4 a second: there may be as many `iterations`."""
 
     instructions: int = 2 * 10**7
     seconds: float = 600.0
     memory: int | None = None
     simulated: float = 10.0
+    iterations: int = 10**6
 
 
 _DEFAULTS = Limits()
@@ -106,6 +108,16 @@ def _machine_memory() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (OSError, ValueError, AttributeError):
         return 1 << 62
+
+
+def without_end(counted: bool, what: str) -> NeuronError:
+    """The error of a loop that does not end: one that counts, or that tests a register."""
+    check = (
+        "the bounds of the loop, and where a register states one, what it holds"
+        if counted
+        else "that the body brings the register that the loop tests to 0"
+    )
+    return NeuronError("loop-limit", what, hint=f"Check {check}; NKI_LOOP_LIMIT allows more.")
 
 
 LIMIT_ERRORS = ("loop-limit", "time-limit", "memory-limit")

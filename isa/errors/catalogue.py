@@ -410,9 +410,9 @@ CATALOGUE: dict[str, CatalogueEntry] = {
         406,
         "Loop does not end",
         "One engine executed more instructions in loops than NKI_LOOP_LIMIT states, 20,000,000 "
-        "without it.",
-        "Check that the body brings the register that the loop tests to 0; NKI_LOOP_LIMIT allows "
-        "more.",
+        "without it; in eager mode a loop had more than 1,000,000 iterations.",
+        "Check the bounds of the loop, or that its body brings the register that it tests to 0; "
+        "NKI_LOOP_LIMIT allows more.",
         _LOOPS,
     ),
     "indices-not-unique": _entry(

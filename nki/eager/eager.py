@@ -6,7 +6,7 @@ run through the same interpreter as in the reference, so the results are the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -37,6 +37,7 @@ from nki.ir.context import CURRENT, Location, NkiInstruction, of_another_run
 from nki.ir.locations import resolve
 from nki.ir.nodes import Access, Op, Register, Tensor
 from nki.ir.open_loops import Iteration, OpenLoop, never_written
+from nki.ir.text.printer import registers_of
 from nki.ir.views.layout import dense_strides
 from nki.ir.views.tensor import NkiTensor, strided
 from nki.trace.authored import Authored
@@ -56,7 +57,7 @@ from simulator.oracle import quiet
 from simulator.prepare import Barriers
 from simulator.races.replicated import InStep
 from simulator.races.unordered import Unordered
-from simulator.watchdog import Watchdog
+from simulator.watchdog import Watchdog, without_end
 
 Array = np.ndarray[Any, Any]
 
@@ -187,8 +188,12 @@ class EagerContext(Authored):
         op.number = self.instructions
         if self.begun:
             self._await_exchanges(op)
-        with quiet():
-            self.interpreter.execute(op)
+        try:
+            with quiet():
+                self.interpreter.execute(op)
+        except NeuronError:
+            self._refuse_ended(registers_of([op]), location)
+            raise
         if self.loops:
             for register in registers_written([op]):
                 self.loops.written(register)
@@ -207,6 +212,14 @@ class EagerContext(Authored):
             else:
                 self.wait(arrival)
         return op
+
+    def _refuse_ended(self, registers: Iterable[Register], location: Location) -> None:
+        """Raises loop-carried-state where one is the variable of a loop's iteration that is over:
+        that an operation failed may be because of it."""
+        for register in registers:
+            ended = register.number not in self.interpreter.registers
+            if ended and isinstance(register, VirtualRegister) and register.frozen:
+                raise outlives(f"register {register.name!r}", location) from None
 
     def _await_exchanges(self, op: Op | None = None) -> None:
         """Wait for the exchanges that must end before an operation; without one, for all."""
@@ -314,6 +327,7 @@ class EagerContext(Authored):
         self, lower: Any, upper: Any, step: int, location: Location
     ) -> Iterator[VirtualRegister]:
         self.loops.refuse_order("a loop on the device", location)
+        self._refuse_ended((one for one in (lower, upper) if isinstance(one, Register)), location)
         values = range(self._value(lower), self._value(upper), step)
         trips = trip_count(lower, upper, step)
         low = None if isinstance(lower, Register) else lower
@@ -372,9 +386,9 @@ class EagerContext(Authored):
         watchdog = self.launch.watchdog
         try:
             watchdog.look(weight=64)
-            if loop.iterations > watchdog.limits.instructions:
-                limit = f"{watchdog.limits.instructions:,}"
-                raise NeuronError("loop-limit", f"The loop has more than {limit} iterations.")
+            if loop.iterations > (most := watchdog.limits.iterations):
+                what = f"The loop has more than {most:,} iterations."
+                raise without_end(loop.register is None, what)
         except NeuronError as error:
             error.location = resolve(loop.location)
             held = "".join(map(self._held, steering))

@@ -12,7 +12,9 @@ import pytest
 import nki
 import nki.isa as nisa
 import nki.language as nl
+from nki import settings
 from simulator import execute
+from simulator.watchdog import Limits
 
 A = np.ones((4, 8), np.float32)
 MODES = pytest.mark.parametrize("mode", ["device", "reference", "eager"])
@@ -70,8 +72,19 @@ def test_a_loop_that_does_not_end(monkeypatch, kernel, mode):
     error = caught.value
     assert error.code == "loop-limit"
     assert error.location.file == __file__ and "nl.while_loop" in error.location.text
+    assert "register that" in error.hint
     if (kernel, mode) != (idle, "device"):  # which the proof finds ahead of a run
         assert "= 1" in "\n".join(error.notes)
+
+
+def test_an_endless_loop_ends_in_eager_mode_without_a_setting(monkeypatch):
+    """By the limit that the page of variables states; here a thousandth of it."""
+    assert f"{Limits().iterations:,} iterations" in " ".join(settings.loop_limit.__doc__.split())
+    monkeypatch.delenv("NKI_LOOP_LIMIT", raising=False)
+    monkeypatch.setattr(Limits.__new__, "__defaults__", Limits()._replace(iterations=1000))
+    with pytest.raises(nki.NeuronError, match="more than 1,000 iterations") as caught:
+        nki.simulate(endless, mode="eager")(A)
+    assert caught.value.code == "loop-limit"
 
 
 def test_who_waits_for_whom(monkeypatch):
@@ -97,8 +110,9 @@ def test_a_loop_that_ends_within_the_limit(monkeypatch, mode):
     monkeypatch.setenv("NKI_LOOP_LIMIT", "5000")
     np.testing.assert_array_equal(nki.simulate(counted, mode=mode)(A), A + 600)
     monkeypatch.setenv("NKI_LOOP_LIMIT", "500")
-    with pytest.raises(nki.NeuronError, match="loop-limit"):
+    with pytest.raises(nki.NeuronError, match="loop-limit") as caught:
         nki.simulate(counted, mode=mode)(A)
+    assert caught.value.hint.startswith("Check the bounds of the loop")
 
 
 @MODES
