@@ -31,7 +31,7 @@ from graph_compiler.hlo.operators.custom import IDENTITIES
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.aliases import donated, take_over
-from graph_compiler.lower.casts import demote, downcast, round_in_products
+from graph_compiler.lower.casts import demote, downcast, round_early, round_in_products
 from graph_compiler.lower.control.counted import dynamic_slice, dynamic_update_slice, reads_of
 from graph_compiler.lower.control.flow import NotOnChip, When, emit
 from graph_compiler.lower.control.layers import LAYERS, families, roll
@@ -44,7 +44,7 @@ from graph_compiler.lower.expansions import collectives, empties, expansions, li
 from graph_compiler.lower.expansions.bits import other_width
 from graph_compiler.lower.expansions.computations import map_elements, reduce_windows, scan
 from graph_compiler.lower.expansions.custom_calls import called, top_k
-from graph_compiler.lower.expansions.windows import long_windows, select_and_scatter
+from graph_compiler.lower.expansions.windows import long_windows, select_and_scatter, short_windows
 from graph_compiler.lower.groups.moments import squares_of_variances
 from graph_compiler.lower.kernels import native_kernel
 from graph_compiler.lower.limits import Limits
@@ -195,7 +195,7 @@ def _from_ascending(
 _HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "reduce": reductions.reduce_along,
     "reduce-window": expansions.first_of(
-        expansions.handler(long_windows), reductions.reduce_window, reduce_windows
+        expansions.handler(long_windows), short_windows, reductions.reduce_window, reduce_windows
     ),
     "map": map_elements,
     "scan": scan,
@@ -326,6 +326,7 @@ def _emitted(
     downcast(block, options)
     into_weights(block)
     demote(block, options)
+    round_early(block)
     round_in_products(block)
     taken = donated(module)
     roll(block, [block.parameters[number] for number in taken.values()])

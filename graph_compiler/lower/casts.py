@@ -178,6 +178,56 @@ def round_in_products(block: Block) -> None:
     block.results = [replaced.get(result, result) for result in block.results]
 
 
+def round_early(block: Block) -> None:
+    """What chooses among values, or moves them, takes those that are only used in bf16 so: they are
+    rounded where they are computed, to the same results.
+
+    Before: `m = f32 reduce-window(x, -inf), to_apply=maximum; c = bf16 convert(m)`; after:
+    `c = bf16 reduce-window(bf16 convert(x), bf16 -inf), to_apply=maximum`.
+    """
+    users: dict[Node, list[Node]] = {}
+    for node in block.nodes:
+        for inner in node.blocks:
+            round_early(inner)
+        for operand in node.operands:
+            users.setdefault(operand, []).append(node)
+    results = set(block.results)
+    casts = _Casts(block, _ROUNDED, frozenset())
+    early: dict[Node, list[Node]] = {}
+    for node in reversed(block.nodes):
+        own = users.get(node, [])
+        cast = bool(own) and all((user.op, user.type) == ("convert", _ROUNDED) for user in own)
+        first = node.operands[0] if node.operands else node
+        alone = len(users.get(first, [])) == 1 and first.op != "parameter"
+        if cast and alone and node not in results and node.type == _SINGLE and _chooses(node):
+            early[node] = own
+            users[first] = [Node("convert", [(_ROUNDED, first.dims)], [first])]
+    if not early:
+        return
+    replaced: dict[Node, Node] = {}
+    for node in block.nodes:
+        node.operands = [replaced.get(operand, operand) for operand in node.operands]
+        if node in early:
+            replaced.update(dict.fromkeys(early[node], node))
+            node.operands = [
+                o if o.type == _ROUNDED else casts.converted(o, _ROUNDED) for o in node.operands
+            ]
+            node.type, node.results = _ROUNDED, [(_ROUNDED, node.dims)]
+        if node not in replaced:
+            casts.nodes.append(node)
+    block.nodes = casts.nodes
+    block.results = [replaced.get(result, result) for result in block.results]
+
+
+def _chooses(node: Node) -> bool:
+    """Whether each element of a result is one of those that a node takes, by their order."""
+    if node.op == "pad":
+        return True
+    folds = {binary_opcode(called) for called in _called(node)}
+    return node.op in _FOLDS and len(node.operands) == 2 and folds <= {"maximum", "minimum"}
+
+
+_FOLDS = frozenset({"reduce", "reduce-window"})
 _ROUNDED = "bf16"
 _PERMITTED = "dot"
 _INTEGERS = frozenset({"s32", "u32"})

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graph_compiler.execute.fusion import Expression, Lazy, Literal, broadcast_to, store
+from graph_compiler.execute.contractions import converted
+from graph_compiler.execute.fusion import (
+    Expression,
+    Lazy,
+    Literal,
+    broadcast_to,
+    materialised,
+    store,
+)
 from graph_compiler.execute.placement import padded
 from graph_compiler.execute.views import View
 from graph_compiler.hlo.operators.folding import binary_opcode
@@ -70,6 +78,67 @@ def _doubled(text: Text, x: str, axis: int, fold: str, window: tuple[int, int, i
         rest = text.dims(x)[axis] - length * apart
         x = text.apply(fold, part(x, 0, rest), part(x, length * apart, rest))
         length *= 2
+
+
+_SHORT = 8
+"""Elements along a dimension up to which windows that overlap are taken apart."""
+
+_IDENTITIES = {"maximum": -np.inf, "minimum": np.inf, "add": 0.0}
+"""Folds of floats that are taken apart, and numbers that change nothing."""
+
+
+def short_windows(scheduler: Scheduler, node: Node) -> Lazy | None:
+    """Overlapping windows of floats, dimension by dimension: the first elements of the windows
+    along one, the second ones, and so on are views that go element by element. So each row is
+    loaded in one run, and nothing for each window. None of others."""
+    item = node.instruction
+    assert item is not None
+    fold = binary_opcode(item.called[0])
+    parts = item.attribute("window").dimensions
+    edges = [(p.padding_low, p.padding_high, (p.base_dilation or 1) - 1) for p in parts]
+    if len(node.operands) != 2 or fold not in _IDENTITIES or 0 in node.dims:
+        return None
+    operand, initial = node.operands
+    plain = PRIMITIVE_TYPES[node.type].is_float and operand.type == node.type
+    overlap = any(part.size > part.stride for part in parts)
+    if not plain or not overlap or max(part.size for part in parts) > _SHORT:
+        return None
+    if 0 in operand.dims or any(low < 0 or high < 0 for low, high, _ in edges):
+        return None
+    program, start = scheduler.program, scheduler.value(initial)
+    value = scheduler.value(operand)
+    if any(any(edge) for edge in edges):
+        sizes = tuple(
+            low + high + size + (size - 1) * interior
+            for size, (low, high, interior) in zip(value.dims, edges)
+        )
+        value = padded(program, value, start, edges, sizes)
+    wide = "f32" if fold == "add" else node.type
+    for axis, part in enumerate(parts):
+        if part.size > 1 or part.stride > 1:
+            count = node.dims[axis]
+            view = materialised(program, value)
+            taken = [
+                _every(view, axis, i * (part.window_dilation or 1), part.stride, count)
+                for i in range(part.size)
+            ]
+            value = taken[0]
+            for other in taken[1:]:
+                value = Expression(
+                    fold, wide, None, [converted(value, wide), converted(other, wide)]
+                )
+    if not (isinstance(start, Literal) and start.value == _IDENTITIES[fold]):
+        initials = broadcast_to(start, node.dims)
+        value = Expression(fold, wide, None, [converted(initials, wide), converted(value, wide)])
+    return converted(value, node.type)
+
+
+def _every(view: View, axis: int, first: int, step: int, count: int) -> View:
+    """So many elements along a dimension, from one on, so far apart."""
+    dims = (*view.dims[:axis], count, *view.dims[axis + 1 :])
+    stride = view.strides[axis]
+    strides = (*view.strides[:axis], stride * step, *view.strides[axis + 1 :])
+    return view.placed(dims, strides, first * stride)
 
 
 _POSITIONS = 256

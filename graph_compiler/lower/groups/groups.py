@@ -128,21 +128,24 @@ class Group:
 
 
 def _counts(steps: Sequence[Any]) -> list[tuple[int, ...]]:
-    """Counts of rows that steps may have in common: those of dimensions of nests that stay, and
-    those of products."""
+    """Counts of rows that steps may have in common: those of dimensions of nests that stay, also
+    of a batch, and those of products."""
     found: Counter[int] = Counter()
-    products: Counter[tuple[int, ...]] = Counter()
+    batches: Counter[tuple[int, ...]] = Counter()
     for step in steps:
         if isinstance(step, Contraction):
-            products.update(product_counts(step))
+            batches.update(product_counts(step))
             continue
         loop, _ = nest_of(step)
         operands = [strides for _, strides in (loop.output, *loop.leaves)]
-        for axis in axes_of(loop.counts, operands, loop.reduced):
+        axes = axes_of(loop.counts, operands, loop.reduced)
+        if len(axes) > 2 and loop.fold is None:  # images, and their rows
+            batches[axes[0].count, axes[1].count] += 1
+        for axis in axes:
             if not axis.reduced and axis.count >= LEAST_ROWS:
                 found[axis.count] += 1 + 2 * (loop.fold is not None)
     alone = [(count,) for count, _ in found.most_common(4)]
-    some = [counts for counts, _ in products.most_common(4) if _fill_partitions(counts)]
+    some = [counts for counts, _ in batches.most_common(4) if _fill_partitions(counts)]
     return list(dict.fromkeys(chain(alone, some)))
 
 
@@ -159,9 +162,10 @@ def grouped(device: Device, steps: Sequence[Any], uses: Counter[Buffer]) -> Iter
     position = 0
     while position < len(steps):
         if isinstance(steps[position], Convolution):
-            step = with_nests(device, steps[position], steps[position + 1 :], uses)
+            step, others = with_nests(device, steps[position], steps[position + 1 :], uses)
+            yield from grouped(device, others, uses)
             yield step
-            position += 1 + len(step.behind)
+            position += 1 + len(step.behind) + len(others)
             continue
         run = position
         while run < len(steps) and is_member(steps[run]):

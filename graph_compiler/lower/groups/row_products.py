@@ -95,7 +95,8 @@ class RowProducts(ABC):
         do after one another overlaps more where the scheduler sees all of it."""
         tiles = math.prod(self.batch) * (self.count // PARTITIONS)
         several = any(isinstance(member, RowProduct) for member in self.group.members)
-        return _TILES if several and tiles <= _TILES else UNROLLED
+        most = max(UNROLLED, _STEPS // len(self.group.members))
+        return most if several and tiles <= most else UNROLLED
 
     def _product(
         self,
@@ -299,8 +300,9 @@ class RowProducts(ABC):
 _QUADRANTS = frozenset({32, 64})
 """Partitions fewer than all that may begin at each multiple of theirs."""
 
-_TILES = 32
-"""Tiles of rows in all of a group with products up to which no loop is rolled."""
+_STEPS = 2048
+"""Tiles of rows in all times members, of a group with products, up to which no loop is rolled: its
+transfers would be started by registers, one every 600 ns at best."""
 
 _SUMMED = 4
 """Blocks of columns of one tile of rows that are summed up at the same time."""

@@ -9,5 +9,6 @@ loaded part by part, so that sums begin with the first one. Tiles of rows take r
 A convolution (`convolution`, `images`, `bands`) loads bands of its image with features along
 partitions and multiplies shifted views of them. Features that fill partitions badly are there for
 several places of the window at once. Pixels or outputs lie along partitions of the result,
-whichever costs less. Element-wise work behind it takes results on chip (`results`).
+whichever costs less. Of images with few features partitions have rows (`strips`). Element-wise work
+behind a convolution takes its results on chip (`results`).
 """

@@ -13,6 +13,18 @@ from graph_compiler.lower.nests.nest import PARTITIONS
 if TYPE_CHECKING:
     from graph_compiler.lower.products.convolution import Window
 
+COLUMNS = 512
+"""Columns that move through the tensor engine at a time."""
+
+LOADED = 0.8
+"""About how long a pass of a column of fp32 takes to load as stationary, in cycles."""
+
+SWITCH = 10
+"""Cycles between products."""
+
+INSTRUCTIONS = 4096
+"""Products up to which no loop is rolled."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:

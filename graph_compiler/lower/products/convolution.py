@@ -77,8 +77,13 @@ class Convolution:
 
     def emit(self, device: Device) -> None:
         from graph_compiler.lower.products.images import Images
+        from graph_compiler.lower.products.strips import Strips, plan_of
 
-        Images(device, self).emit()
+        images, plan = Images(device, self), plan_of(self, device.target)
+        if plan is not None and plan.ns < images.ns:
+            Strips(device, self, plan).emit()
+            return
+        images.emit()
 
     def ns(self, device: Device) -> float:
         """About how long the tensor engine takes, or the transfers."""

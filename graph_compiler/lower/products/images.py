@@ -20,6 +20,10 @@ from graph_compiler.lower.machine import BANK, DTYPES, PARTITIONS
 from graph_compiler.lower.nests.nest import numbers
 from graph_compiler.lower.nests.operands import Stored
 from graph_compiler.lower.products.bands import (
+    COLUMNS,
+    INSTRUCTIONS,
+    LOADED,
+    SWITCH,
     Band,
     Inside,
     Part,
@@ -33,7 +37,7 @@ from graph_compiler.lower.products.bands import (
     runs_of,
     tiles_of,
 )
-from graph_compiler.lower.products.results import OUTPUT, Cells, Results, Sums
+from graph_compiler.lower.products.results import OUTPUT, Cells, Results, Sums, unit
 from graph_compiler.lower.products.sides import into_bank
 from isa.dtypes import DTYPES as DTYPE_ROWS
 from isa.enums import Engine, Memory
@@ -43,17 +47,11 @@ if TYPE_CHECKING:
     from graph_compiler.lower.device import Device
     from graph_compiler.lower.products.convolution import Convolution
 
-COLUMNS = 512
-"""Columns that move through the tensor engine at a time."""
-
 IMAGES = 32 << 10
 """Bytes of a partition that a band of images takes."""
 
 KERNEL = 64 << 10
 """Bytes of a partition that the kernel of some outputs takes."""
-
-_LOADED = 0.8
-"""About how long a pass of a column of fp32 takes to load as stationary, in cycles."""
 
 _PIECES = 4
 """Parts in which a band goes to other partitions, so that products begin before all is there."""
@@ -70,12 +68,6 @@ _AT_ONCE = 4 << 10
 
 _BANKS = 4
 """Tiles of results that are summed at a time, each in a bank of PSUM."""
-
-_SWITCH = 10
-"""Cycles between products."""
-
-INSTRUCTIONS = 4096
-"""Products up to which no loop is rolled."""
 
 
 class Images:
@@ -117,19 +109,38 @@ class Images:
         passes, load = 1.0, 0.0
         if self.size == 4:
             passes = self.device.target.fp32_matmul_passes.value
-            load = _LOADED * passes
+            load = LOADED * passes
         images, rows = self._band_sizes()
         several = -(-self.batch // images) * -(-self.rows // rows)
         most = PARTITIONS if pixels_first else COLUMNS
         tiles = several * len(tiles_of(images, rows, self.columns, most))
         pixels = self.batch * self.rows * self.columns
         if pixels_first:
-            own = load * PARTITIONS + passes * self.outputs + _SWITCH
+            own = load * PARTITIONS + passes * self.outputs + SWITCH
         else:
             wide = -(-self.outputs // PARTITIONS)
-            own = wide * (passes * pixels / tiles + _SWITCH) + load * self.outputs
+            own = wide * (passes * pixels / tiles + SWITCH) + load * self.outputs
         turned = pixels * -(-self.outputs // PARTITIONS) * (1 + load)
         return tiles * self.places * own + (pixels_first != self.rows_of_pixels) * turned
+
+    @property
+    def ns(self) -> float:
+        """About how long it takes: products, the turning of pixels and copies of the features to
+        further partitions."""
+        target = self.device.target
+        _, high, wide, _ = self.step.image.dims
+        pixels = self.batch * high * wide
+        tensor, copied, moved = min(self._cost(True), self._cost(False)), 0.0, 0.0
+        if self.step.image.strides[3] == 1:
+            tensor += pixels * len(self.parts)
+            copied = pixels * len(self.parts) / 2  # by two engines
+            runs = pixels * (self.features * self.size < target.dma_short_run_bytes.value)
+            moved += runs * target.dma_descriptor_ns.value / target.dma_engines.value
+        again = sum(part.partitions - part.count * (not part.begin) for part in self.parts)
+        places = self.batch * reach(self.rows, self.down) * self.wide
+        moved += again * places * self.size / target.dma_bytes_per_ns
+        clock, other = (target.clock_ghz(engine) for engine in (Engine.tensor, Engine.vector))
+        return max(tensor / clock, copied / other, moved)
 
     def emit(self) -> None:
         for first in range(0, self.outputs, self.chunk):
@@ -630,23 +641,19 @@ class Images:
         further: tuple[int, ...] = (0, 0, 0)
         if len(some) > 1:
             further = tuple(b - a for a, b in zip(some[0].starts, some[1].starts))
-        lines = [(_unit(axis), size) for axis, size in enumerate(some[0].sizes)]
-        free = [((*further, 0), len(some)), (_unit(OUTPUT), count)]
+        lines = [(unit(axis), size) for axis, size in enumerate(some[0].sizes)]
+        free = [((*further, 0), len(some)), (unit(OUTPUT), count)]
         return Cells(self._begin(band, some[0], first), lines, free)
 
     def _plane_cells(self, band: Band, tile: Tile, first: int, count: int) -> Cells:
         """Outputs along partitions, of the pixels of a tile."""
-        free = [(_unit(axis), size) for axis, size in enumerate(tile.sizes)]
-        return Cells(self._begin(band, tile, first), [(_unit(OUTPUT), count)], free)
+        free = [(unit(axis), size) for axis, size in enumerate(tile.sizes)]
+        return Cells(self._begin(band, tile, first), [(unit(OUTPUT), count)], free)
 
     def _begin(self, band: Band, tile: Tile, first: int) -> tuple[Any, ...]:
         """The image, row, column and output with which a tile of a band begins."""
         image, row, column = tile.starts
         return band.image + image, band.row + row, column, first
-
-
-def _unit(axis: int) -> tuple[int, ...]:
-    return tuple(int(axis == other) for other in range(OUTPUT + 1))
 
 
 _PSUM = Memory.psum

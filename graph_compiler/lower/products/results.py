@@ -37,6 +37,9 @@ OUTPUT = 3
 _CHAIN = 4
 """Nests behind a convolution, at most."""
 
+_BETWEEN = 2
+"""Nests between them that may come before the convolution."""
+
 
 class Stage(NamedTuple):
     """A nest behind a convolution: its operands, the output first, with their steps. `made`: for
@@ -86,34 +89,62 @@ class Cells:
         return _dot(self.begin, steps)
 
 
+def unit(dimension: int) -> Steps:
+    """The next image, row, column or output."""
+    return tuple(int(dimension == other) for other in range(OUTPUT + 1))
+
+
 def _dot(one: Sequence[Any], other: Sequence[int]) -> Any:
     return sum(a * b for a, b in zip(one, other))
 
 
 def with_nests(
     device: Device, step: Convolution, following: Sequence[Any], uses: Counter[Buffer]
-) -> Convolution:
-    """A convolution with those of the steps that follow it that may take its results on chip, as
-    long as something need not be stored then."""
+) -> tuple[Convolution, list[Any]]:
+    """A convolution with those of the steps that follow it that take its results on chip, and steps
+    between these, which are to come before all of them."""
     found: list[Call] = []
+    between: list[Any] = []
+    waiting: list[Any] = []
     target = step.target
     made: dict[Buffer, tuple[str, Steps]] = {target.buffer: (target.type, target.strides)}
-    read = {device.root(buffer) for buffer in step.reads}
-    for call in following[:_CHAIN]:
+    read = _roots(device, step.reads)
+    for call in following[: _CHAIN + _BETWEEN]:
         own = stage_of(call, target, made)
-        if own is None:
+        reads, writes = _roots(device, call.reads), _roots(device, call.writes)
+        known = _roots(device, made)
+        if own is not None and len(found) < _CHAIN:
+            output = own.places[0].buffer
+            if output in made or writes & (read | reads):
+                break
+            read |= reads - known
+            made[output] = types_of(own.loop)[0], own.steps[0]
+            found.append(call)
+            between += waiting
+            waiting = []
+        elif (
+            not is_plain(call)
+            or len(waiting) == _BETWEEN
+            or known & (reads | writes)
+            or read & writes
+        ):
             break
-        output = own.places[0].buffer
-        read |= {device.root(place.buffer) for place in own.places[1:]}
-        if device.root(output) in read or output in made:
-            break
-        made[output] = types_of(own.loop)[0], own.steps[0]
-        found.append(call)
+        else:
+            waiting.append(call)
     if not found:
-        return step
+        return step, []
     whole = replace(step, behind=tuple(found))
     device.same_place(step, [whole])
-    return whole
+    return whole, between
+
+
+def is_plain(step: Any) -> bool:
+    """Whether a step is one nest."""
+    return isinstance(step, Call) and isinstance(step.kernel, LoopNest)
+
+
+def _roots(device: Device, buffers: Iterable[Buffer]) -> set[Buffer]:
+    return {device.root(buffer) for buffer in buffers}
 
 
 def _reads(call: Call) -> list[Buffer]:
@@ -123,7 +154,7 @@ def _reads(call: Call) -> list[Buffer]:
 def stage_of(call: Any, target: View, made: dict[Buffer, tuple[str, Steps]]) -> Stage | None:
     """A step as work behind a convolution with a target, of values that are on chip; None of
     others."""
-    if not isinstance(call, Call) or not isinstance(call.kernel, LoopNest):
+    if not is_plain(call):
         return None
     loop = call.kernel
     places = [word for word in call.words if isinstance(word, Place)]
@@ -266,13 +297,13 @@ class Results:
                     continue
                 steps = stage.steps[1 + leaf]
                 first = cells.begin[OUTPUT]
-                ones = [1] * (len(cells.free) - 1)
                 if _is_row(steps) and by_output:
                     tile = self._column(number, leaf, first, partitions)
-                    tile = tile.reshape((partitions, *ones, 1))
+                    tile = tile.reshape((partitions, *[1] * len(cells.free)))
                 elif _is_row(steps):
-                    tile = self._row(number, leaf, first, cells.free[-1][1])[:partitions]
-                    tile = tile.reshape((partitions, *ones, tile.shape[1]))
+                    (count,) = (count for by, count in cells.free if by[OUTPUT])
+                    tile = self._row(number, leaf, first, count)[:partitions]
+                    tile = tile.reshape((partitions, *cells.shape(steps)))
                 else:
                     source = self._source(number, leaf)
                     tile = self.device.tile((partitions, *cells.shape(steps)), source.dtype)

@@ -8,6 +8,7 @@ long. Code in which an engine or the DMA engines are busy all the time is left a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,7 +31,7 @@ from nki.passes.order.lookahead import Lookahead, Room, Uses
 from nki.passes.order.modelled import from_outside, modelled_ns
 from nki.passes.order.precedence import Precedence
 from nki.passes.order.schedule import WINDOW, costs_of
-from nki.passes.place.allocate import in_order
+from nki.passes.place.allocate import in_order, turns
 from nki.passes.place.live_ranges import Life, LiveRanges
 
 WINDOWS = (1024, 256)
@@ -41,6 +42,10 @@ FEW = 8
 
 SAMPLE = 2048
 """Operations whose order decides for a longer stretch."""
+
+PIECE = 4 * SAMPLE
+"""Operations up to which a stretch without a loop around it has one order: what comes later may do
+something else than its beginning."""
 
 LONG = 256
 """Nodes of a loop from which on its iterations overlap with each other where they meet only."""
@@ -53,6 +58,10 @@ BOUND = 1.03
 
 GAIN = 0.98
 """The part of the author's time below which another order is taken."""
+
+SMALLER, LEAST = 0.85, 0.7
+"""The part of a memory that is filled where places by round robin are not found, and the least one
+with which less is tried: what fits tightly leaves no gap that is large enough."""
 
 _MEMORIES = (Memory.sbuf, Memory.psum)
 
@@ -125,8 +134,9 @@ _Order = list[int] | None
 class _Body:
     """The body of one core. `position` is that of the next operation, as live ranges count."""
 
-    def __init__(self, kernel: Kernel, body: list[Node]) -> None:
+    def __init__(self, kernel: Kernel, body: list[Node], share: float = 1.0) -> None:
         self.kernel = kernel
+        self.share = share
         self.target = TARGETS[kernel.target]
         self.body = body
         self.costs = costs_of(self.target)
@@ -143,6 +153,13 @@ class _Body:
         nodes = self._level(self.body, frozenset(), _Around())
         if not self.changed:
             return self.body
+        if turns(nodes, self.target):
+            return nodes
+        if self.share > LEAST:
+            other = _Body(self.kernel, self.body, self.share * SMALLER)
+            found = other.run()
+            if found is not self.body:
+                return found
         try:
             in_order(nodes, self.target, search=False)
         except NeuronError:
@@ -156,7 +173,9 @@ class _Body:
         for part in _parts(nodes):
             if isinstance(part, list):
                 alone = len(part) == len(nodes) or not variables
-                result += self._stretch(part, variables, around if alone else None)
+                straight = around is not None and around.node is None
+                for piece in self._pieces(part) if straight else [part]:
+                    result += self._stretch(piece, variables, around if alone else None)
             elif isinstance(part, Op):
                 self.position += 1
                 result.append(part)
@@ -169,6 +188,18 @@ class _Body:
             return self._level(node.body, variables, None)
 
         return self._level(node.body, variables | {node.variable}, _Around(node))
+
+    def _pieces(self, nodes: list[Op]) -> Iterator[list[Op]]:
+        """A long stretch in pieces, each of which has its own order: cut where little is live."""
+        start, position, least = 0, self.position, (math.inf, 0)
+        for number, op in enumerate(nodes):
+            if number - start >= PIECE // 2:
+                least = min(least, (int(self.live.loads[0][position]), number))
+            if number - start >= PIECE:
+                yield nodes[start : least[1]]
+                start, least = least[1], (math.inf, 0)
+            position += op.row is not StorageBegin
+        yield nodes[start:]
 
     def _stretch(
         self, nodes: list[Op], variables: frozenset[Register], around: _Around | None
@@ -189,7 +220,7 @@ class _Body:
             form = self.live.form(operations, start, variables, around)
             order = kept(
                 "order",
-                (self.kernel.target, WINDOWS, BOUND, GAIN, form),
+                (self.kernel.target, self.share, WINDOWS, BOUND, GAIN, form),
                 lambda: self._order(operations, begins, start, variables, around),
             )
         if order is None:
@@ -313,11 +344,16 @@ class _Live:
         loads = (load[start : start + len(operations)].tobytes() for load in self.loads)
         return around.step, Content(outer).of(operations), *columns, *loads
 
-    def rooms(self, uses: Uses, start: int, count: int) -> list[Room]:
-        """What such a stretch finds in each memory."""
+    def rooms(self, uses: Uses, start: int, count: int, share: float) -> list[Room]:
+        """What such a stretch finds in each memory, of which it may fill a share, or as much as is
+        live in the author's order."""
+        loads = [load[start : start + count] for load in self.loads]
+        capacities = [
+            max(int(share * size), int(own.max())) for size, own in zip(self.capacity, loads)
+        ]
         return [
             Room(capacity, load[start : start + count].copy(), taken)
-            for capacity, load, taken in zip(self.capacity, self.loads, self.held(uses, start))
+            for capacity, load, taken in zip(capacities, self.loads, self.held(uses, start))
         ]
 
     def held(self, uses: Uses, start: int) -> list[int]:
@@ -347,7 +383,7 @@ class _Choice:
         """The order with one window, and how long it takes by its own estimate."""
         live, graph = self.body.live, self.graph
         uses = live.uses(self.operations, self.start)
-        rooms = live.rooms(uses, self.start, len(self.operations))
+        rooms = live.rooms(uses, self.start, len(self.operations), self.body.share)
         return Lookahead(
             self.timings, graph.before, graph.after, uses, rooms, self.body.target, window
         ).run()

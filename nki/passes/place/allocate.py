@@ -167,6 +167,17 @@ def in_order(body: list[Node], target: Target, search: bool = True) -> Allocatio
     return nodes, place_all(ranges.lives(), target, movable, search)
 
 
+def turns(body: list[Node], target: Target) -> bool:
+    """Whether the tensors of a body have places by round robin, so that each has those that have
+    been free for longest: others may wait for one another."""
+    ranges = LiveRanges()
+    ranges.scan(body)
+    return all(
+        Sweep(_moving(lives), _fixed(lives), *_geometry(memory, target), rotate=True).run() is None
+        for memory, lives in ranges.lives().items()
+    )
+
+
 _MANY = 256
 """Tensors from which on looking for repetitions takes less than 2 % of the time of compiling
 (measured with the matmul kernels of the tutorials)."""

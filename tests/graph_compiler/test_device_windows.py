@@ -1,0 +1,105 @@
+"""Windows of arrays, which overlap or not, against NumPy; what is rounded before it is chosen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import graph_compiler
+from graph_compiler.options import GraphOptions
+
+FOLDS = {"maximum": (np.max, -np.inf), "minimum": (np.min, np.inf), "add": (np.sum, 0.0)}
+
+
+def pooled(
+    fold: str, dims: tuple[int, ...], size: int, stride: int, type: str, initial: str, dilation: int
+) -> Any:
+    """A graph of windows of two dimensions in the middle, padded by one on each side."""
+    n, h, w, c = dims
+    reach = dilation * (size - 1) + 1
+    ends = [(edge + 2 - reach) // stride + 1 for edge in (h, w)]
+    shape, result = f"{type}[{n},{h},{w},{c}]", f"{type}[{n},{ends[0]},{ends[1]},{c}]"
+    dilate = f" rhs_dilate=1x{dilation}x{dilation}x1" if dilation > 1 else ""
+    return graph_compiler.parse_text(f"""HloModule pool
+f {{ a = {type}[] parameter(0)
+ b = {type}[] parameter(1)
+ ROOT s = {type}[] {fold}(a, b) }}
+ENTRY e {{
+ x = {shape} parameter(0)
+ i = {type}[] constant({initial})
+ ROOT r = {result} reduce-window(x, i), to_apply=f,
+  window={{size=1x{size}x{size}x1 stride=1x{stride}x{stride}x1 pad=0_0x1_1x1_1x0_0{dilate}}}
+}}""")
+
+
+def wanted_of(x: Any, fold: str, size: int, stride: int, initial: float, dilation: int) -> Any:
+    function, neutral = FOLDS[fold]
+    edge = initial if fold == "add" else neutral
+    padded = np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=initial)
+    reach = dilation * (size - 1) + 1
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (reach, reach), axis=(1, 2))
+    windows = windows[:, ::stride, ::stride, :, ::dilation, ::dilation]
+    found = function(windows, axis=(-2, -1))
+    both = np.stack([found, np.full_like(found, initial if fold != "add" else edge)])
+    return function(both, axis=0)
+
+
+@pytest.mark.parametrize("type", ["f32", "bf16"])
+@pytest.mark.parametrize("fold", list(FOLDS))
+@pytest.mark.parametrize(
+    "dims, size, stride, dilation, initial",
+    [
+        ((2, 9, 13, 5), 3, 2, 1, None),
+        ((1, 40, 12, 64), 3, 1, 1, None),
+        ((3, 11, 8, 7), 2, 2, 1, None),  # windows that do not overlap
+        ((2, 10, 9, 3), 3, 2, 2, None),
+        ((2, 9, 13, 5), 3, 2, 1, 0.25),
+    ],
+)
+def test_windows(
+    dims: Any, size: int, stride: int, dilation: int, initial: float | None, fold: str, type: str
+) -> None:
+    start = FOLDS[fold][1] if initial is None else initial
+    module = pooled(fold, dims, size, stride, type, str(start), dilation)
+    x = np.random.default_rng(4).standard_normal(dims, np.float32)
+    x = x.astype(ml_dtypes.bfloat16 if type == "bf16" else np.float32)
+    (found,) = graph_compiler.compile(module, "trn2")(x)
+    wanted = wanted_of(x, fold, size, stride, start, dilation)
+    if fold != "add":
+        assert np.array_equal(found.astype(np.float64), wanted)
+        return
+    terms = wanted_of(np.abs(x.astype(np.float32)), fold, size, stride, abs(start), dilation)
+    bound = 1e-6 * terms + (2.0**-8 * np.abs(wanted) if type == "bf16" else 0.0)
+    assert np.all(np.abs(found.astype(np.float64) - wanted) <= bound)
+
+
+@pytest.mark.parametrize("auto_cast", ["none", "matmult"])
+def test_what_only_products_take_is_rounded_before_the_largest_is_chosen(auto_cast: str) -> None:
+    module = graph_compiler.parse_text(
+        """HloModule pool
+f { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT s = f32[] maximum(a, b) }
+ENTRY e {
+ x = f32[40,300] parameter(0)
+ w = f32[100,64] parameter(1)
+ i = f32[] constant(-inf)
+ y = f32[40,300] negate(x)
+ m = f32[40,100] reduce-window(y, i), to_apply=f, window={size=1x3 stride=1x2 pad=0_0x0_0}
+ ROOT r = f32[40,64] dot(m, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}""".replace("[40,300]", "[40,201]")
+    )
+    rng = np.random.default_rng(5)
+    x, w = (rng.standard_normal(dims, np.float32) for dims in ((40, 201), (100, 64)))
+    (found,) = graph_compiler.compile(module, "trn2", GraphOptions(auto_cast=auto_cast))(x, w)
+    chosen = np.lib.stride_tricks.sliding_window_view(-x, 3, axis=1)[:, ::2].max(-1)
+    weights = w
+    if auto_cast == "matmult":
+        chosen, weights = (
+            a.astype(ml_dtypes.bfloat16).astype(np.float32) for a in (chosen, weights)
+        )
+    wanted = chosen.astype(np.float64) @ weights
+    assert np.all(np.abs(found - wanted) <= 1e-5 * (np.abs(chosen) @ np.abs(weights)))
