@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from isa.affine import identical
-from isa.dtypes import DTypeLike
+from isa.dtypes import DTYPES, DTypeLike
+from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.operations.gather import NcNGather, NcStreamShuffle
 from isa.operations.gpsimd import Iota
@@ -60,10 +61,19 @@ def where(condition: NkiTensor, x: Any, y: Any, dtype: DTypeLike | None = None) 
         e.copy(result, y)
     else:
         e.fill(result, y)
-    predicate = e.part(mask.shape, "uint8")
-    e.scalar(predicate, mask, "not_equal", 0.0)
+    predicate = _predicate(e, mask)
     e.choose(result, e.converted(x, result.dtype) if isinstance(x, NkiTensor) else x, predicate)
     return result
+
+
+def _predicate(e: Emitter, mask: NkiTensor) -> NkiTensor:
+    """A mask as unsigned integers: integers as they are, floats by a comparison with 0."""
+    row = DTYPES[mask.dtype]
+    if row.is_float or row.is_packed or row.size > 4 or mask.buffer is Memory.psum:
+        predicate = e.part(mask.shape, "uint8")
+        e.scalar(predicate, mask, "not_equal", 0.0)
+        return predicate
+    return mask.view(f"uint{8 * row.size}")
 
 
 def gather_flattened(

@@ -12,6 +12,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 from isa.errors import NeuronError
+from nki.ir.nodes import operations
 from nki.language.operators import OPERATORS
 
 FACTS = Path(__file__).resolve().parents[3] / "shared" / "facts" / "nki_api.json"
@@ -509,3 +510,25 @@ def test_a_reduction_names_its_operator(mode, reduce_op, reference):
     both = reference(a, axis=1), reference(2 * b, axis=1)
     expected = np.stack([*both, reference(both, axis=0)], axis=1)
     np.testing.assert_array_equal(nki.simulate(kernel, mode=mode)(a, b), expected)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "uint8", "int8", "uint16", "int32", "float32", "bfloat16"]
+)
+def test_where_takes_a_mask_of_any_dtype_and_integers_as_they_are(dtype) -> None:
+    """0.0, and -0.0, is where y comes from; a mask of floats takes one more instruction."""
+
+    @nki.jit(target="trn2")
+    def kernel(mask, x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.where(nl.load(mask), nl.load(x), -np.inf))
+        return out
+
+    mask = np.array([[0, 1, 0, 3, -0.0, 1]]).astype(dtype)
+    x = np.array([[1, 2, np.nan, 4, 5, np.inf]], np.float32)
+    np.testing.assert_array_equal(kernel(mask, x), np.where(mask, x, np.float32(-np.inf)))
+    traced = kernel.trace(nki.TensorSpec(x.shape, dtype), nki.TensorSpec(x.shape, nl.float32))
+    count = sum(
+        op.row.name in ("tensor_scalar", "activation") for op in operations(traced.bodies[0])
+    )
+    assert count == (dtype in ("float32", "bfloat16"))
