@@ -81,6 +81,9 @@ _FORMS = {
 """What an option takes, and an example, by its name; those of --input are the catalogue's."""
 
 
+_IN_PARENTHESES = "Sizes in parentheses come first, options behind them: randint((128,512),0,2)."
+
+
 class _Cursor:
     """A position in the text of an option; errors point at it."""
 
@@ -122,7 +125,8 @@ class _Cursor:
 
     def end(self) -> None:
         if self.position < len(self.text):
-            self.fail("expected the end here")
+            behind = self.text.startswith("(", self.position)
+            self.fail("expected the end here", _IN_PARENTHESES if behind else "")
 
 
 def read_inputs(texts: Sequence[str], symbols: Mapping[str, Any]) -> dict[str, InputSpec]:
@@ -256,7 +260,7 @@ def _read_shape(
                 at=start,
             )
         else:
-            sizes.append(_read_size(cursor, symbols))
+            sizes.append(_read_size(cursor, symbols, _IN_PARENTHESES if known else ""))
             _read_comma(cursor)
     if grouped:
         options = _read_options(cursor, known)
@@ -265,12 +269,12 @@ def _read_shape(
     return tuple(sizes) or None, options
 
 
-def _read_size(cursor: _Cursor, symbols: Mapping[str, Any]) -> Any:
+def _read_size(cursor: _Cursor, symbols: Mapping[str, Any], hint: str = "") -> Any:
     start = cursor.position
     size = cursor.match(_SIZE, "a size or `)`")
     if size.isdigit():
         if int(size) == 0:
-            cursor.fail("a size is at least 1", at=start)
+            cursor.fail("a size is at least 1", hint, at=start)
         return int(size)
     if size not in symbols:
         declared = f"; declared are {', '.join(symbols)}" if symbols else ""

@@ -406,3 +406,10 @@ def test_a_file_of_another_kind_is_named_in_words_of_ours(tmp_path) -> None:
     with pytest.raises(NeuronError, match="not a NumPy array file: it does not begin") as caught:
         made("a", a=f"@{path}")
     assert "pickle" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["a=randint(0,2)(4,8)", "a=randint(4,8,0,2)"])
+def test_options_without_names_want_sizes_in_parentheses(text) -> None:
+    with pytest.raises(NeuronError) as raised:
+        read_inputs([text], {})
+    assert "randint((128,512),0,2)" in raised.value.hint
