@@ -30,13 +30,34 @@ def half_operands(kernel: Kernel, line: Line) -> Iterator[Changed]:
         nisa.dma_copy(dst=left, src=lhsT[here, :])
         nisa.nc_matmul(dst=sums, stationary=left, moving=right)
 
-    After: `left`, `right`, `lhsT` and `rhs` are bfloat16, `sums` in PSUM is not.
+    After: `left`, `right`, `lhsT` and `rhs` are bfloat16, `sums` in PSUM is not. Columns, as of
+    factors of rows, stay where an operation wants them in fp32.
     """
-    chosen = _chosen(kernel, line)
+    everything = _chosen(kernel, line)
+    columns = {tensor for tensor in everything if tensor.pitch == 1}
+    for left_out in (set(), columns) if columns else (set(),):
+        chosen = {tensor: None for tensor in everything if tensor not in left_out}
+        found = _narrow(kernel, chosen)
+        if found is None:
+            continue
+        changed, of = found
+        names = ", ".join(dict.fromkeys(t.label for t in chosen))
+        multiplied = any(
+            Engine.tensor in op.row.engines for body in kernel.bodies for op in at_line(body, line)
+        )
+        weight = PRODUCTS if multiplied else TRANSFERS
+        text = f"make {names} {NARROW}{_given(kernel, chosen)}{_converted(kernel, chosen, line)}"
+        yield Changed("32-bit operands", text, changed, False, weight, of)
+        return
+
+
+def _narrow(kernel: Kernel, chosen: dict[Tensor, None]) -> tuple[Kernel, frozenset[Op]] | None:
+    """The kernel with these tensors in 16 bits, and the operations that use them; None where the
+    rules forbid it."""
     if not chosen or any(t.data is not None or t.within or t.divided for t in chosen):
-        return
+        return None
     if not chosen.keys().isdisjoint(_seen_otherwise(kernel)):
-        return
+        return None
     numbering = Numbering(kernel.tensors, kernel.bodies)
     tensors = {tensor: _narrowed(numbering, tensor) for tensor in chosen}
     renamed = Renamed(tensors, _narrow_view)
@@ -46,7 +67,7 @@ def half_operands(kernel: Kernel, line: Line) -> Iterator[Changed]:
     for _, new in touched:
         legal = _legal(new, TARGETS[kernel.target])
         if legal is None:
-            return
+            return None
         if legal is not new:
             replaced[new] = legal
     changed = Kernel(
@@ -60,16 +81,8 @@ def half_operands(kernel: Kernel, line: Line) -> Iterator[Changed]:
         kernel.symbols,
         kernel.guards,
     )
-    if replaced:
-        changed = with_ops(changed, replaced)
-    names = ", ".join(dict.fromkeys(t.label for t in chosen))
-    multiplied = any(
-        Engine.tensor in op.row.engines for body in kernel.bodies for op in at_line(body, line)
-    )
-    weight = PRODUCTS if multiplied else TRANSFERS
-    text = f"make {names} {NARROW}{_given(kernel, chosen)}{_converted(kernel, chosen, line)}"
-    of = frozenset(old for old, _ in touched)
-    yield Changed("32-bit operands", text, changed, False, weight, of)
+    changed = with_ops(changed, replaced) if replaced else changed
+    return changed, frozenset(old for old, _ in touched)
 
 
 def _chosen(kernel: Kernel, line: Line) -> dict[Tensor, None]:

@@ -106,7 +106,7 @@ def test_a_change_that_names_another_line_once_a_first_one_is_made_is_the_same_c
         powers = nl.exp(nl.subtract(x, nl.max(x, axis=1, keepdims=True)))
         return nl.divide(powers, nl.sum(powers, axis=1, keepdims=True))
 
-    found = nki.profile(by_rows(by_language))(A.reshape(-1, 256))[1]
+    found = nki.profile(by_rows(by_language))(A.reshape(-1, 256)[:2048])[1]
     kinds = {one.bottleneck: number for number, one in enumerate(found.advice, start=1)}
     assert found.together is not None
     assert {kinds["separate sum"], kinds["separate scale and bias"]} <= {*found.together.numbers}

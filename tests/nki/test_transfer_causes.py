@@ -85,3 +85,21 @@ def test_advice_that_changes_an_argument_says_so() -> None:
     found = nki.profile(_copy(None))(np.ones((ROWS, 2048), np.float32))[1]
     narrow = next(one for one in found.advice if one.bottleneck == "32-bit operands")
     assert narrow.text == "make x, a, out bfloat16 (the caller passes a like that)", narrow.text
+
+
+def test_a_store_that_converts_is_found_beside_columns_that_stay_in_fp32() -> None:
+    """A quotient by a column has columns in between, which instructions want in fp32."""
+
+    @nki.jit(target="trn2")
+    def kernel(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        for start in range(0, ROWS, 128):
+            here = nl.ds(start, 128)
+            x = nl.load(a[here, :])
+            total = nl.sum(x, axis=1, keepdims=True, dtype=nl.float32)
+            nl.store(out[here, :], nl.divide(x, total))
+        return out
+
+    found = nki.profile(kernel)(np.ones((ROWS, 2048), ml_dtypes.bfloat16))[1]
+    narrow = [one.text for one in found.advice if "the transfer converts now" in one.text]
+    assert narrow and "make tensor bfloat16" in narrow[0]
