@@ -155,7 +155,9 @@ class Walk:
         completions = self.completions[-1]
         kept, whole = self.kept, self.iteration * ITERATION
         starts, follows, steps = core.starts, core.follows, core.steps
-        before, space = self.completions[-2] if self.iteration else (), core.space + base
+        before = self.completions[-2] if self.iteration else []
+        space = core.space + base
+        end_of_before = space + len(before)
         first = starts[self.at]
         for place, engine, queue, last in zip(
             range(self.at, end),
@@ -165,24 +167,29 @@ class Walk:
         ):
             known = knowledge[engine]
             wanted: dict[int, Event] = {}
+            unknown = False
             for name in follows[first:last]:
-                if name >= steps:
-                    # Most are what the iteration before did at a place.
-                    if before and space <= name < space + len(before):
-                        found = before[name - space]
-                        _raise(wanted, self._events(name) if found is None else (found,))
-                    else:
-                        _raise(wanted, self._events(name))
+                if name < steps:
+                    event = completions[name - base] or restored(self, name)
+                    stream, position = event[0], event[1]
+                    if known[stream] >= position or stream == engine:
+                        continue
+                    unknown = True
+                elif space <= name < end_of_before and (found := before[name - space]) is not None:
+                    event = found  # what the iteration before did at a place, as most are
+                    stream, position = event[0], event[1]
+                    unknown = unknown or (known[stream] < position and stream != engine)
+                elif name < core.space or self.iteration:
+                    _raise(wanted, self._events(name))
+                    unknown = True
                     continue
-                event = completions[name - base] or restored(self, name)
-                stream, position = event[0], event[1]
-                if known[stream] >= position or stream == engine:
+                else:
                     continue
                 other = wanted.get(stream)
                 if other is None or other[1] < position:
                     wanted[stream] = event
             first = last
-            if wanted or (kept and (place, engine) in kept):
+            if unknown or (kept and (place, engine) in kept):
                 known = knowledge[engine] = self._wait(place, engine, wanted)
             counts[engine] = issued = counts[engine] + 1
             if queue < 0:
