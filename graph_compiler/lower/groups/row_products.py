@@ -113,7 +113,8 @@ class RowProducts(ABC):
         if number in tile.turned:
             stationary = tile.turned[number]
         elif left.buffer in self.group.written:
-            stationary = sides.turned_rows(tiles[left.buffer].tile, left.low)
+            here = tiles[left.buffer]
+            stationary = sides.turned_rows(here.tile, here.first + left.low)
         else:
             run = Run(0, tile.rows, 0, member.rows.strides[LEFT])
             beside = tile.beside

@@ -333,6 +333,9 @@ class Folding:
         self.step = ElementStep(loop.fold, self.work, self.work, None, (0, 1))
         bits = PRIMITIVE_TYPES[self.work].bits
         self.identity = IDENTITIES[loop.fold][kind(self.work)](bits)
+        self.dtype = DTYPES[self.type]
+        self.at_once = False
+        """Whether nothing comes behind one fold of all elements: its result is rounded once."""
 
     def emit(
         self,
@@ -345,6 +348,7 @@ class Folding:
         """All tiles. With `partial`, results are left there, before the initial value; `across`:
         the partitions are summed as well."""
         inner = any(item.axis.reduced for item in tiling.outer)
+        self.at_once = not inner and partial is None and not across and self._begins_with_identity
         kept = sum(not axis.reduced for axis in tiling.free)
         builder = self.device.builder
         stack: list[list[NkiTensor]] = []
@@ -415,7 +419,8 @@ class Folding:
             return nl.copy(value, dtype=DTYPES[self.work])
         engine = ENGINE_FOLDS.get(self.step.op)
         if self.real and engine is not None:
-            exact = engine in _CHOOSING and value.dtype in ("bfloat16", "float16")
+            half = value.dtype in ("bfloat16", "float16")
+            exact = half and (engine in _CHOOSING or (self.at_once and value.dtype == self.dtype))
             result = self.device.tile(shape, value.dtype if exact else "float32")
             axes = tuple(range(1 + kept, len(sizes)))
             self.device.builder.emit(
@@ -440,6 +445,13 @@ class Folding:
             device.builder.emit("nc_matmul", dst=bank, stationary=ones, moving=part)
             device.builder.emit("tensor_copy", dst=result[:, start : start + size], src=bank)
         return result.reshape((1, *total.shape[1:]))
+
+    @property
+    def _begins_with_identity(self) -> bool:
+        """Whether the initial value changes nothing."""
+        initial = self.nest.initial
+        assert isinstance(initial, Stored)
+        return bool(self.device.known(initial.place, self.type) == self.identity)
 
     def behind_initial(self, total: NkiTensor) -> NkiTensor:
         """A fold's result behind the initial value, in the result's type."""
