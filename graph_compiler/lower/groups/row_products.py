@@ -108,24 +108,7 @@ class RowProducts(ABC):
         right: list[NkiTensor],
     ) -> None:
         """A product for one tile of rows."""
-        _, left, _ = member.uses
-        sides = member.sides
-        if number in tile.turned:
-            stationary = tile.turned[number]
-        elif left.buffer in self.group.written:
-            here = tiles[left.buffer]
-            stationary = sides.turned_rows(here.tile, here.first + left.low)
-        else:
-            run = Run(0, tile.rows, 0, member.rows.strides[LEFT])
-            beside = tile.beside
-            if beside is not None and sides.stride == 1 and tile.rows > 1:
-                if number not in beside.left:
-                    batch = member.batch[-1].strides[LEFT], beside.several
-                    begin = member.start(LEFT, beside.index, tile.start)
-                    beside.left[number] = sides.of_rows_together([run], batch, begin)
-                stationary = beside.left[number][tile.number]
-            else:
-                stationary = sides.of_rows([run], member.start(LEFT, tile.index, tile.start))
+        stationary = self._stationary(number, member, tile, tiles)
         if number in self.turned:
             nest, reader = self.group.members[self.behind[number]], self.turned[number]
             other = self.group.members[reader]
@@ -160,6 +143,26 @@ class RowProducts(ABC):
                     self._nest_behind(number, tile, tiles, fixed, total, begin)
                 else:
                     self._keep_rows(number, member, tile, tiles, total, begin)
+
+    def _stationary(
+        self, number: int, member: RowProduct, tile: Tile, tiles: Tiles
+    ) -> list[NkiTensor]:
+        """The left operand of a product for one tile of rows, with the depth along partitions."""
+        _, left, _ = member.uses
+        sides, beside = member.sides, tile.beside
+        if number in tile.turned:
+            return tile.turned[number]
+        if left.buffer in self.group.written:
+            here = tiles[left.buffer]
+            return sides.turned_rows(here.tile, here.first + left.low)
+        run = Run(0, tile.rows, 0, member.rows.strides[LEFT])
+        if beside is None or sides.stride != 1 or tile.rows == 1:
+            return sides.of_rows([run], member.start(LEFT, tile.index, tile.start))
+        if number not in beside.left:
+            batch = member.batch[-1].strides[LEFT], beside.several
+            begin = member.start(LEFT, beside.index, tile.start)
+            beside.left[number] = sides.of_rows_together([run], batch, begin)
+        return beside.left[number][tile.number]
 
     def _multiplied(
         self,

@@ -23,7 +23,8 @@ from graph_compiler.lower.groups.members import (
     is_function,
 )
 from graph_compiler.lower.groups.moments import moments, sums_of
-from graph_compiler.lower.groups.row_products import Beside, Fixed, RowProducts, Tile, Tiles
+from graph_compiler.lower.groups.row_products import Beside, Fixed, Tile, Tiles
+from graph_compiler.lower.groups.rows_in_step import IN_STEP, RowsInStep
 from graph_compiler.lower.groups.turned_products import Right, with_turned
 from graph_compiler.lower.nests.arithmetic import ACTIVATIONS
 from graph_compiler.lower.nests.elementwise import (
@@ -65,7 +66,7 @@ LEFT_ON_CHIP = ROUND_TRIP / 2
 """What it is worth, in ns, that later steps may find rows on chip."""
 
 
-class Rows(RowProducts):
+class Rows(RowsInStep):
     """A group, ready to be emitted."""
 
     def __init__(self, device: Device, group: Group, uses: Counter[Buffer]) -> None:
@@ -333,7 +334,7 @@ class Rows(RowProducts):
             for member in products
         )
         several = max(1, min(_BATCH // taken, self.batch[-1] // _ROUNDS))
-        return min(several, _IN_STEP) if self._in_step() else several
+        return min(several, IN_STEP) if self._in_step() else several
 
     def _matrices(self, index: list[Any], several: int, fixed: Fixed) -> None:
         """All rows of so many elements of the batch, from one on."""
@@ -478,97 +479,11 @@ class Rows(RowProducts):
             if self._is_left(buffer) or loaded:
                 self.made.setdefault(buffer, []).append(tiles[buffer].tile)
 
-    def _in_step(self) -> bool:
-        """Whether nests go through the rows of several elements of the batch at once: what a row
-        has one number of is then computed for all of them."""
-        nests = [member for member in self.group.members if isinstance(member, RowNest)]
-        flat = bool(nests) and all(len(nest.inner) < FREE_RANK for nest in nests)
-        written = self.group.written - self.inside - self.group.apart
-        return flat and not self.moments and all(map(self.group.makes, written))
-
-    def _rows_in_step(
-        self, beside: Beside, elements: list[Tile], fixed: Fixed, right: Right
-    ) -> None:
-        """The same tile of rows of several elements of the batch through all members."""
-        device, group, several = self.device, self.group, beside.several
-        first, *_ = elements
-        tiles: Tiles = {}
-        for buffer in self.resident:
-            step = group.steps[buffer]
-            source = Stored(device, Place(buffer), group.types[buffer])
-            room = device.tile((first.rows, several * step), source.dtype)
-            if buffer in self.shared:
-                part = room.reshape((first.rows, several, step))
-                device.copy(part, self._of_elements(source, first, several))
-            if buffer in group.written - self.inside:
-                beside.made[buffer] = room
-            tiles[buffer] = Resident(device, room)
-        for number, member in enumerate(group.members):
-            if isinstance(member, RowProduct):
-                with device.builder.at(device.place_in_graph(member.contraction)):
-                    for tile, moving in zip(elements, right[number]):
-                        own = {
-                            b: replace(t, first=tile.number * group.steps[b])
-                            for b, t in tiles.items()
-                        }
-                        self._product(number, member, tile, own, fixed, moving)
-            elif number not in self.behind.values():
-                with device.builder.at(device.place_in_graph(member.loop)):
-                    self._nest_in_step(number, member, first, several, tiles, fixed)
-
-    def _nest_in_step(
-        self,
-        number: int,
-        member: RowNest,
-        tile: Tile,
-        several: int,
-        tiles: Tiles,
-        fixed: Fixed,
-    ) -> None:
-        """A nest for the same tile of rows of several elements of the batch, of which `tile` is the
-        first."""
-        device, tiling = self.device, self.tilings[number]
-        assert tiling is not None
-        operands, offsets = self._operands(number, member, tile, tiles, fixed)
-        here = {tiles[buffer].tile.storage: buffer for buffer in tiles}
-        strides = tuple(
-            self.group.steps[here[operand.tile.storage]]
-            if isinstance(operand, Resident) and operand.tile.storage in here
-            else member.batch[-1].strides[place]
-            for place, operand in enumerate(operands[: len(tiling.partition.strides)])
-        )
-        own = Tiling(
-            replace(tiling.partition, count=tile.rows),
-            (Axis(several, strides), *tiling.free),
-            tiling.outer,
-            (tile.rows, several, *tiling.sizes[1:]),
-        )
-        nest = Nest(device, member.loop, operands, number in self.on_scalar)
-        nest.emit(own, offsets[: len(strides)], rolled=False)
-
-    def _of_elements(self, source: Stored, tile: Tile, several: int) -> NkiTensor:
-        """[rows, elements of the batch, elements of a row] of a buffer, where it is: of several
-        elements, from a tile's on."""
-        first, stride = tile.start, self.count
-        for place, count in zip(reversed(tile.index), reversed(self.batch)):
-            first, stride = first + place * stride, stride * count
-        step = self.group.steps[source.place.buffer]
-        pattern = [(step, tile.rows), (self.count * step, several), (1, step)]
-        return source.elements(pattern, first * step)
-
     def _is_only_made(self, buffer: Buffer) -> bool:
         """Whether whole rows of a buffer are made for memory alone."""
         group = self.group
         own = buffer in group.written - self.inside - group.apart - group.read
         return own and group.makes(buffer) and not self._is_left(buffer)
-
-    def _store_beside(self, beside: Beside, start: Any, rows: int) -> None:
-        """Rows of several elements of the batch, from one on."""
-        for buffer, made in beside.made.items():
-            source = Stored(self.device, Place(buffer), self.group.types[buffer])
-            value = made.reshape((rows, beside.several, self.group.steps[buffer]))
-            first = Tile(beside.index, start, rows, 1, {})
-            self.device.copy(self._of_elements(source, first, beside.several), value)
 
     def _load(
         self, buffer: Buffer, source: Stored, room: NkiTensor, tile: Tile, first: Any
@@ -732,9 +647,6 @@ _ROUNDS = 8
 
 _EXPOSED = 8
 """Tiles of rows whose beginnings and ends no other tile hides, about."""
-
-_IN_STEP = 4
-"""Elements of a batch whose rows go through nests at once, at most."""
 
 _SHORT = 512
 """Elements of a row up to which operations take several rows of a partition at a time: a column for

@@ -403,6 +403,17 @@ class Sides:
             for number in range(tile.shape[1])
         ]
 
+    def turned_rows_of(self, tile: NkiTensor, firsts: Sequence[int]) -> list[list[NkiTensor]]:
+        """What `turned_rows` returns, for each of several places of a tile. The same tiles of all
+        of them are turned together."""
+        if self.by_dma:
+            return [self.turned_rows(tile, first) for first in firsts]
+        numbers = range(self.depth.tiles)
+        done = turned(
+            self.device, [self._part(tile, first, t) for t in numbers for first in firsts]
+        )
+        return [done[place :: len(firsts)] for place in range(len(firsts))]
+
     def turned_rows(self, tile: NkiTensor, first: int) -> list[NkiTensor]:
         """[partitions, rows] of a tile [rows, elements], whose depth begins at an element."""
         parts = [self._part(tile, first, t) for t in range(self.depth.tiles)]
@@ -451,6 +462,8 @@ class Sides:
             rows = cache(partial(self._rows_of_columns_of, batch))
             start = offset + column * self.across
             count = self.depth.elements
+            if 2 * width * self.size <= BANK:
+                return self._turned_together(several, width, start, rows)
             return [
                 self._turned_columns(width, start, lambda *of, n=n: (rows(*of), n * count))
                 for n in range(several)
@@ -507,6 +520,29 @@ class Sides:
                 device.builder.emit(
                     "tensor_copy", dst=tile[:, begin:end], src=into_bank(device, views)
                 )
+        return found
+
+    def _turned_together(
+        self, several: int, width: int, start: Any, rows_of: Callable[[int, Any], NkiTensor]
+    ) -> list[list[NkiTensor]]:
+        """Columns of several elements of a batch, as many in a bank of PSUM as have room."""
+        device, depth = self.device, self.depth
+        found: list[list[NkiTensor]] = [[] for _ in range(several)]
+        blocks = [
+            rows_of(min(PARTITIONS, width - column), start + column * self.across)
+            for column in range(0, width, PARTITIONS)
+        ]
+        most = BANK // (width * self.size)
+        for first in range(0, several, most):
+            some = range(first, min(first + most, several))
+            for number in range(depth.tiles):
+                parts = [
+                    self._part(part, n * depth.elements, number) for n in some for part in blocks
+                ]
+                tile = device.tile((depth.size(number), len(some) * width), self.dtype)
+                device.builder.emit("tensor_copy", dst=tile, src=into_bank(device, parts))
+                for place, n in enumerate(some):
+                    found[n].append(tile[:, place * width : (place + 1) * width])
         return found
 
     def _fill_neighbours(self, found: list[NkiTensor], begin: int, end: int, start: Any) -> bool:
