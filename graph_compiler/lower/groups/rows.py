@@ -334,7 +334,10 @@ class Rows(RowsInStep):
             for member in products
         )
         several = max(1, min(_BATCH // taken, self.batch[-1] // _ROUNDS))
-        return min(several, IN_STEP) if self._in_step() else several
+        if not self._in_step():
+            return several
+        room = sum(self.group.steps[b] * item_size(self.group.types[b]) for b in self.resident)
+        return max(1, min(several, IN_STEP, RESIDENT // max(room, 1)))
 
     def _matrices(self, index: list[Any], several: int, fixed: Fixed) -> None:
         """All rows of so many elements of the batch, from one on."""
