@@ -105,7 +105,7 @@ class RowProducts(ABC):
         tile: Tile,
         tiles: Tiles,
         fixed: Fixed,
-        right: list[NkiTensor],
+        right: Sequence[NkiTensor],
     ) -> None:
         """A product for one tile of rows."""
         stationary = self._stationary(number, member, tile, tiles)

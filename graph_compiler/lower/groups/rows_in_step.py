@@ -7,6 +7,7 @@ results beside one another in a bank of PSUM: of short rows, operations take a f
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -120,7 +121,7 @@ class RowsInStep(RowProducts):
         member: RowProduct,
         elements: list[Tile],
         tiles: Tiles,
-        right: list[list[NkiTensor]],
+        right: Sequence[Sequence[NkiTensor]],
     ) -> bool:
         """A product for the same tile of rows of several elements of the batch, whose results are
         neighbours in a bank of PSUM; False where they cannot be."""

@@ -35,15 +35,16 @@ class Right:
         self.members = members
         self.index = [*index]
         self.several = several
-        self.found: dict[int, list[list[NkiTensor]]] = {}
+        self.found: dict[int, Sequence[Sequence[NkiTensor]]] = {}
 
     def load(self) -> None:
         """Load all of them."""
         for number, member in enumerate(self.members):
             if isinstance(member, RowProduct):
-                self[number]
+                for tiles in self[number]:
+                    tuple(tiles)
 
-    def __getitem__(self, number: int) -> list[list[NkiTensor]]:
+    def __getitem__(self, number: int) -> Sequence[Sequence[NkiTensor]]:
         if number not in self.found:
             member = self.members[number]
             assert isinstance(member, RowProduct)
@@ -115,7 +116,7 @@ def with_turned(
 def turned_result(
     device: Device,
     moving: list[NkiTensor],
-    right: list[NkiTensor],
+    right: Sequence[NkiTensor],
     nest: RowNest,
     operand: int,
     depth: Depth,

@@ -57,7 +57,7 @@ first product, and the end of the last transfer. Shorter runs are slow."""
 _STORED = 1 << 10
 """The same for stores, which short runs do not slow down."""
 
-_LOADED = 4 << 10
+_LOADED = 2 << 10
 """Bytes of a partition of the right operand that come in one transfer. The first products wait for
 one of them."""
 
@@ -103,7 +103,7 @@ class _Begun(NamedTuple):
 
     places: Elements
     left: _Left
-    moving: Callable[[Any, int], list[list[NkiTensor]]]
+    moving: Callable[[Any, int], Sequence[Sequence[NkiTensor]]]
     width: int
     ahead: bool
 
@@ -157,7 +157,8 @@ class Cut:
                 continue
             for element, tile in product(range(places.number), range(len(self.groups[0]))):
                 begun.left.tiles(element, tile)
-            begun.moving(0, begun.width)
+            for tiles in begun.moving(0, begun.width):
+                tuple(tiles)
             if before is not None:
                 self._multiply(before)
             before = begun
@@ -170,7 +171,7 @@ class Cut:
         taken = self.depth.tiles * self.columns * self.sides.size * places.number
         width = self._width(max(map(len, groups)))
         count = self.columns // width
-        moving: Callable[[Any, int], list[list[NkiTensor]]] = partial(self._right, places)
+        moving: Callable[[Any, int], Sequence[Sequence[NkiTensor]]] = partial(self._right, places)
         ahead = places.number > 1 and len(groups) == 1 and not self.device.builder.depth
         ahead = ahead and taken <= KEPT and count <= UNROLLED
         if ahead or (len(groups) > 1 and count <= UNROLLED and taken <= KEPT):
@@ -231,7 +232,7 @@ class Cut:
             width = -(-self.columns // -(-self.columns // most))
         return width
 
-    def _right(self, places: Elements, column: Any, width: int) -> list[list[NkiTensor]]:
+    def _right(self, places: Elements, column: Any, width: int) -> Sequence[Sequence[NkiTensor]]:
         """Columns of the right operand of each element."""
         batch = places.number, places.steps[RIGHT]
         return self.sides.of_columns_of(batch, column, width, places.right)
@@ -268,7 +269,7 @@ class Cut:
         self,
         group: list[list[Run]],
         left: _Left,
-        right: list[list[NkiTensor]],
+        right: Sequence[Sequence[NkiTensor]],
         columns: tuple[Any, int],
         places: Elements,
     ) -> None:
@@ -320,7 +321,7 @@ class Cut:
         self,
         items: Sequence[_Item],
         left: _Left,
-        right: list[list[NkiTensor]],
+        right: Sequence[Sequence[NkiTensor]],
         blocks: Sequence[tuple[int, int]],
         width: int,
     ) -> Iterator[tuple[_Item, int, NkiTensor]]:

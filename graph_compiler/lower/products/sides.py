@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from graph_compiler.execute.contractions import Axes, Product
 from graph_compiler.execute.steps import Place, item_size, place_of
@@ -193,6 +193,30 @@ def depth_of(device: Device, product: Product) -> Depth | None:
             if stride != 1 and device.held_rows(view.buffer, stride, view.type):
                 return in_order(count)
     return folded(product.depth_left)
+
+
+class Parts(Sequence[NkiTensor]):
+    """Tiles of a depth in parts, each of which is loaded when one of its tiles is first asked for:
+    what products need sooner may come before it."""
+
+    def __init__(self, parts: Sequence[tuple[int, Callable[[], list[NkiTensor]]]]) -> None:
+        self._parts = [(count, cache(load)) for count, load in parts]
+
+    def __len__(self) -> int:
+        return sum(count for count, _ in self._parts)
+
+    @overload
+    def __getitem__(self, index: int) -> NkiTensor: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[NkiTensor]: ...
+    def __getitem__(self, index: int | slice) -> NkiTensor | list[NkiTensor]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(len(self))[index]]
+        for count, load in self._parts:
+            if index < count:
+                return load()[index]
+            index -= count
+        raise IndexError
 
 
 class Sides:
@@ -439,7 +463,7 @@ class Sides:
         self.device.builder.emit("dma_transpose", dst=tile.ap(room), src=source)
         return [tile[:, number * rows : (number + 1) * rows] for number in range(count)]
 
-    def of_columns(self, column: Any, width: int, offset: Any) -> list[NkiTensor]:
+    def of_columns(self, column: Any, width: int, offset: Any) -> Sequence[NkiTensor]:
         """[partitions, width] of the right operand for each tile of the depth."""
         down, across = self.down, self.across
         start = offset + column * across
@@ -449,13 +473,19 @@ class Sides:
             held = self._held_depth(self.right, down, width, start)
             if held:
                 return held
-        tiles = self._empty(width)
-        self._fill([tile for tile, _ in tiles], tiles, self.right, down, (across, width), start)
-        return self._flat(tiles)
+        free = across, width
+
+        def filled(tile: NkiTensor, first: int) -> list[NkiTensor]:
+            self._fill([tile], [(tile, first)], self.right, down, free, start)
+            return self._flat([(tile, first)])
+
+        return Parts(
+            [(tile.shape[1], partial(filled, tile, first)) for tile, first in self._empty(width)]
+        )
 
     def of_columns_of(
         self, batch: tuple[int, int], column: Any, width: int, offset: Any
-    ) -> list[list[NkiTensor]]:
+    ) -> Sequence[Sequence[NkiTensor]]:
         """What `of_columns` returns, for several elements of a batch, so far apart."""
         several, step = batch
         if several > 1 and self.across != 1 and self.down == 1 and width > 1:
