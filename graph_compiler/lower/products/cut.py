@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, cached_property, partial
-from itertools import product
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graph_compiler.execute.contractions import joined
@@ -28,7 +28,7 @@ from graph_compiler.lower.products.sides import (
     grouped,
     runs,
 )
-from isa.enums import Memory
+from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:
@@ -63,6 +63,10 @@ one of them."""
 
 _SEVERAL = 16 << 10
 """The same for elements of a batch."""
+
+_AHEAD = 2.0
+"""How many times as long as loading products take at least of which the next part of the depth may
+be as long as those before: it is there in time."""
 
 _WORTH = 0.9
 """The part of the time of other transfers that those of one sequence of rows take at most: what is
@@ -99,12 +103,14 @@ class _Item(NamedTuple):
 
 class _Begun(NamedTuple):
     """Elements of a batch whose first left operands, and columns of the right one in blocks of a
-    width, are loaded when they are first used, or `ahead` of the products before."""
+    width, are loaded when they are first used, or `ahead` of the products before. `keeps`: whether
+    the columns stay for all rows."""
 
     places: Elements
     left: _Left
     moving: Callable[[Any, int], Sequence[Sequence[NkiTensor]]]
     width: int
+    keeps: bool
     ahead: bool
 
 
@@ -174,9 +180,10 @@ class Cut:
         moving: Callable[[Any, int], Sequence[Sequence[NkiTensor]]] = partial(self._right, places)
         ahead = places.number > 1 and len(groups) == 1 and not self.device.builder.depth
         ahead = ahead and taken <= KEPT and count <= UNROLLED
-        if ahead or (len(groups) > 1 and count <= UNROLLED and taken <= KEPT):
+        keeps = ahead or (len(groups) > 1 and count <= UNROLLED and taken <= KEPT)
+        if keeps:
             moving = cache(moving)
-        return _Begun(places, self._left(groups[0], places), moving, width, ahead)
+        return _Begun(places, self._left(groups[0], places), moving, width, keeps, ahead)
 
     def _left(self, group: list[list[Run]], places: Elements) -> _Left:
         """The left operand of some tiles of rows."""
@@ -185,19 +192,22 @@ class Cut:
 
     def _multiply(self, begun: _Begun) -> None:
         """The products of some elements of the batch."""
-        places, left, moving, width, _ = begun
+        places, left, moving, width, keeps, _ = begun
         count = self.columns // width
         for number, group in enumerate(self.groups):
             stationary = self._left(group, places) if number else left
+            again = number > 0 and keeps
             # What a loop on the device needs is loaded before it, all else when it is first used.
             for tile in range(len(group) if count > UNROLLED else 1):
                 stationary.tiles(0, tile)
             for block in numbers(self.device.builder, count):
                 column = block * width
-                self._columns(group, stationary, moving(column, width), (column, width), places)
+                right = moving(column, width)
+                self._columns(group, stationary, right, (column, width), places, again)
             if self.columns % width:
                 column, rest = count * width, self.columns % width
-                self._columns(group, stationary, moving(column, rest), (column, rest), places)
+                right = moving(column, rest)
+                self._columns(group, stationary, right, (column, rest), places, again)
 
     def _rows_of_all(self, places: Elements) -> int:
         """How many rows elements of a batch have, where those of all of them follow one another in
@@ -272,9 +282,10 @@ class Cut:
         right: Sequence[Sequence[NkiTensor]],
         columns: tuple[Any, int],
         places: Elements,
+        again: bool,
     ) -> None:
-        """Columns that are loaded together. Several tiles of rows are summed up while the depth is
-        loaded, part by part."""
+        """Columns that are loaded together, or were before, where they are used `again`. Several
+        tiles of rows are summed up while the depth is loaded, part by part."""
         column, width = columns
         kept = self._kept(places, column)
         block = -(-width // -(-width // COLUMNS))
@@ -290,7 +301,7 @@ class Cut:
         several = max(1, BANKS // len(blocks))
         for start in range(0, len(items), several):
             part = items[start : start + several]
-            for item, begin, total in self._sums(part, left, right, blocks, width):
+            for item, begin, total in self._sums(part, left, right, blocks, again):
                 rows, size = total.shape
                 tiles = [group[number] for number in packs[item.pack]]
                 last = len(tiles) * places.number - 1
@@ -323,15 +334,15 @@ class Cut:
         left: _Left,
         right: Sequence[Sequence[NkiTensor]],
         blocks: Sequence[tuple[int, int]],
-        width: int,
+        again: bool,
     ) -> Iterator[tuple[_Item, int, NkiTensor]]:
         """The products of tiles of rows with blocks of columns, in PSUM, and where blocks begin.
         Sums begin with the part of the depth that is loaded first."""
         device = self.device
         totals: dict[tuple[_Item, int], NkiTensor] = {}
-        together = self.sides.together(width)
-        for start in range(0, self.depth.tiles, together):
-            end = min(start + together, self.depth.tiles)
+        width = sum(size for _, size in blocks)
+        ends = [self.depth.tiles] if again else self._parts(len(items), width)
+        for start, end in pairwise([0, *ends]):
             for item in items:
                 stationary = left.tiles(item.element, item.tile)
                 for begin, size in blocks:
@@ -347,6 +358,21 @@ class Cut:
                         )
                     if end == self.depth.tiles:
                         yield item, begin, totals[item, begin]
+
+    def _parts(self, items: int, width: int) -> list[int]:
+        """Where parts of the depth end that so many tiles of rows are summed up over, one after the
+        other. Where that takes much longer than loading, each part is as long as all before, so
+        that the sums do not end at the same time."""
+        target, tiles = self.device.target, self.depth.tiles
+        together = self.sides.together(width)
+        passes = target.fp32_matmul_passes.value if self.sides.dtype == "float32" else 1
+        multiplied = items * width * passes / target.clock_ghz(Engine.tensor)
+        loaded = self.depth.partitions * width * self.sides.size / target.dma_bytes_per_ns
+        ends = [min(together, tiles)]
+        while ends[-1] < tiles:
+            more = ends[-1] if multiplied > _AHEAD * loaded else together
+            ends.append(min(tiles, ends[-1] + more))
+        return ends
 
     def _store(
         self,
