@@ -331,15 +331,13 @@ ENTRY e {{
     assert np.all(np.abs(found.astype(float) - wanted) <= 1e-5 * terms + rounding)
 
 
-@pytest.mark.parametrize("heads, tokens, width", [(17, 130, 16), (40, 77, 24)])
-@pytest.mark.parametrize("cores", [1, 2])
-def test_several_heads_at_a_time(heads: int, tokens: int, width: int, cores: int) -> None:
-    own, scores = f"f32[{heads},{tokens},{width}]", f"f32[{heads},{tokens},{tokens}]"
-    sums = f"f32[{heads},{tokens}]"
-    text = f"""HloModule a
-plus {{ a = f32[] parameter(0)
- b = f32[] parameter(1)
- ROOT s = f32[] add(a, b) }}
+def _attention(type: str, heads: int, tokens: int, width: int) -> str:
+    own, scores = f"{type}[{heads},{tokens},{width}]", f"{type}[{heads},{tokens},{tokens}]"
+    sums = f"{type}[{heads},{tokens}]"
+    return f"""HloModule a
+plus {{ a = {type}[] parameter(0)
+ b = {type}[] parameter(1)
+ ROOT s = {type}[] add(a, b) }}
 ENTRY e {{
  q = {own} parameter(0)
  k = {own} parameter(1)
@@ -347,13 +345,19 @@ ENTRY e {{
  x = {scores} dot(q, k), lhs_batch_dims={{0}}, rhs_batch_dims={{0}}, lhs_contracting_dims={{2}},
   rhs_contracting_dims={{2}}
  y = {scores} exponential(x)
- z = f32[] constant(0)
+ z = {type}[] constant(0)
  s = {sums} reduce(y, z), dimensions={{2}}, to_apply=plus
  ss = {scores} broadcast(s), dimensions={{0,1}}
  p = {scores} divide(y, ss)
  ROOT r = {own} dot(p, v), lhs_batch_dims={{0}}, rhs_batch_dims={{0}}, lhs_contracting_dims={{2}},
   rhs_contracting_dims={{1}}
 }}"""
+
+
+@pytest.mark.parametrize("heads, tokens, width", [(17, 130, 16), (40, 77, 24)])
+@pytest.mark.parametrize("cores", [1, 2])
+def test_several_heads_at_a_time(heads: int, tokens: int, width: int, cores: int) -> None:
+    text = _attention("f32", heads, tokens, width)
     rng = np.random.default_rng(9)
     q, k, v = (rng.standard_normal((heads, tokens, width)).astype(np.float32) / 2 for _ in "qkv")
     options = GraphOptions(logical_cores=cores)
@@ -361,3 +365,19 @@ ENTRY e {{
     powers = np.exp(q.astype(float) @ k.astype(float).transpose(0, 2, 1))
     wanted = powers / powers.sum(-1, keepdims=True) @ v.astype(float)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_what_rows_of_heads_have_one_number_of_is_computed_for_several_heads() -> None:
+    heads, tokens, width = 24, 150, 32
+    rng = np.random.default_rng(10)
+    shape = heads, tokens, width
+    q, k, v = ((rng.standard_normal(shape) / 2).astype(TYPES["bf16"]) for _ in "qkv")
+    module = graph_compiler.parse_text(_attention("bf16", *shape))
+    compiled = graph_compiler.compile(module, "trn2")
+    (found,) = compiled(q, k, v)
+    powers = np.exp(q.astype(float) @ k.astype(float).transpose(0, 2, 1))
+    wanted = powers / powers.sum(-1, keepdims=True) @ v.astype(float)
+    np.testing.assert_allclose(found.astype(float), wanted, atol=2.0**-7)
+    streams = compiled.kernel.program.cores[0].streams.values()
+    names = [item.row.name for stream in streams for item in stream]
+    assert 0 < sum("eciprocal" in name for name in names) <= 2 * heads // 3
