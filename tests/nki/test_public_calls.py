@@ -122,7 +122,7 @@ NODES = frozenset({"Compiled", "Computation", "Instruction", "Module", "Shape"})
 """Classes of graphs that nobody makes by hand."""
 
 PUBLIC: dict[str, Any] = {
-    **{f"graph_compiler.{n}": getattr(GRAPHS, n) for n in {*GRAPHS.__all__} - NODES},
+    **{f"graph_compiler.{n}": getattr(GRAPHS, n) for n in sorted({*GRAPHS.__all__} - NODES)},
     **{f"nki.{name}": getattr(API, name) for name in ("TensorSpec", "autotune", "benchmark")},
     **{f"nki.{name}": getattr(API, name) for name in ("jit", "load", "profile", "simulate")},
     **{f"nki.{name}": getattr(API, name) for name in ("sweep", "symbol")},
