@@ -250,8 +250,8 @@ class _Rows:
 
         Step 1 looks into its own group and finds nothing, then into (t, all), as the boxes meet: it
         must follow step 0. Step 2 finds step 0 in its own group. Step 0 finds, at negative moments,
-        steps 1 and 2 of the iteration before: events 1 + space and 2 + space. So it waits for the
-        readers before it overwrites t.
+        itself and the two readers in the iteration before: events 0 + space, 1 + space, 2 + space.
+        So it waits for the readers before it overwrites t.
         """
         rows, now, boxes = self.all, self.now, self.touched.boxes
         if not now.item.size:
