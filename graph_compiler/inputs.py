@@ -1,4 +1,4 @@
-"""What a caller gives for a graph's parameters: checked, and never converted in silence."""
+"""Checks of arrays for a graph's parameters; nothing is converted in silence."""
 
 from __future__ import annotations
 

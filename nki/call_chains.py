@@ -1,4 +1,4 @@
-"""Who called the line that an error names, for errors that come when its code has returned.
+"""Call chains for errors that come when the code of the line that they name has returned.
 
 Traces keep the innermost line of each operation. An error of a pass or a run about a line in a
 function that kernels share so does not tell which call is meant; tracing again, it is watched who

@@ -1,4 +1,4 @@
-"""Where two ways of running a kernel part: the first operation that leaves something else behind.
+"""Finds the first operation at which two ways of running a kernel differ.
 
 All ways follow the operations of one trace. A first run of each leaves a digest of what every
 instruction wrote; a second looks at the values where digests differ. So a comparison needs little

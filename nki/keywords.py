@@ -1,4 +1,4 @@
-"""What a keyword was meant to be that the function of a call does not have."""
+"""Suggestions for misspelled keywords of a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an error about uninitialised data says of tensors that lie over each other.
+"""A hint for errors about uninitialised data: tensors that overlap by their addresses.
 
 Tensors are separate, whatever addresses their author gives them: what one holds is not read from
 another at the same place. The passes move an operation past another when they share no tensor, so

@@ -1,4 +1,4 @@
-"""What a native form depends on beyond the types of an element-wise operation."""
+"""Attributes that select a native form, beyond the types of an element-wise operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where buffers lie: which share memory, and their places in one arena.
+"""Memory planning: which buffers share memory, and their offsets in one arena.
 
 Two buffers become one where the second begins as a copy, or element by element a function, of the
 first and the first is not needed any more: updates in place, and the values that loops carry.

@@ -1,4 +1,4 @@
-"""What a scheduled program is made of, in the order in which it runs."""
+"""The steps of a scheduled program: calls, jumps, host steps; and the program that holds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the elements of a value lie: strided views of buffers, and what operators do to them.
+"""Strided views of buffers, and what operators that move no data do to them.
 
 Reshapes, transposes, broadcasts, slices and reversals move no element: they are other strides on
 the same buffer. Strides and offsets count elements; a repeated dimension has stride 0.

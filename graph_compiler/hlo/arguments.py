@@ -1,4 +1,4 @@
-"""What the public functions of this package are given: of the kind they take, or refused."""
+"""Checks of what the public functions of this package are given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a graph computes, in numbers of operations.
+"""Numbers of operations that a graph computes.
 
 Arithmetic follows the operators' rows (`Operator.work`); the body of a `while` counts once, because
 a graph does not say how often it runs.

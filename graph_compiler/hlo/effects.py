@@ -1,4 +1,4 @@
-"""Which instructions are wanted for what they do, and not for their value."""
+"""Instructions with side effects, which must run though nobody uses their value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What regions are emitted into: a kernel's builder, and the graph's memory as tensors in HBM."""
+"""The target of emission: a kernel's builder, and the graph's buffers as tensors in HBM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is worth knowing of how a graph was made into a kernel, for its report."""
+"""Notes for the report: decisions made when a graph became a kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which instruction of a graph operations come from: a location of the program's source map.
+"""Source map of a graph: each operation names the instruction of the graph that it comes from.
 
 File and line are those of the model's source where the metadata states them, else the graph's name;
 the function is the scope (`op_name`), the text the instruction.

@@ -1,4 +1,4 @@
-"""What operations read and write, and whether anybody reads a result."""
+"""Uses of tensors: what operations read and write, and results that nobody reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who runs a kernel's operations: the interface between the public API and what stands behind it.
+"""The interface between the public API and what runs a kernel's operations: tracer, eager mode.
 
 `nki.isa` and `nki.language` normalise and check, then hand each operation to the current
 `Context`: the tracer builds tile IR, the eager context computes at once.

@@ -1,4 +1,4 @@
-"""What an instruction refuses, where its author takes it for the tensor that it writes."""
+"""Errors for authors who use an instruction as if it returned the tensor that it writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the instructions of a run move on chip and multiply, counted from their operands."""
+"""Bytes moved on chip and multiplications, counted from the operands of executed instructions."""
 
 from __future__ import annotations
 

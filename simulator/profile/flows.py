@@ -1,5 +1,4 @@
-"""What a run's instructions waited for: from each execution that gave units of a semaphore to the
-one that took the last of them."""
+"""Flows of semaphores: from each instruction that added units to the one that took the last."""
 
 from __future__ import annotations
 

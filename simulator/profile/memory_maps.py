@@ -1,4 +1,4 @@
-"""What lies where in the on-chip memories, and from when until when."""
+"""Maps of the on-chip memories: which allocation has which bytes, and when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the executed work of a run needs at the least, and whether the run is near that."""
+"""The least that the executed work of a run needs, and whether the run is near that."""
 
 from __future__ import annotations
 

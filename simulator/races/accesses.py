@@ -1,4 +1,4 @@
-"""Which accesses of an expanded program conflict, and whether the clocks order them.
+"""Conflicting accesses of an expanded program, and whether the clocks order them.
 
 All accesses are compared at once: their memories are cut into cells (`isa.columns.cells`), and in
 each cell every access must come after the last write before it, and every write after the reads

@@ -1,4 +1,4 @@
-"""What every engine knows of the others, and from which instruction on: vector clocks.
+"""Vector clocks of the engines, from one execution of the expanded streams.
 
 They follow one execution of the expanded streams. Only signals matter for it: the steps that wait,
 tell others, drain a queue, or meet other cores; the first step of every engine counts as one. A

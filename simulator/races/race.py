@@ -1,4 +1,4 @@
-"""What the happens-before check finds, and how it tells it."""
+"""A finding of the happens-before check, and its message."""
 
 from __future__ import annotations
 

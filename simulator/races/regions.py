@@ -1,4 +1,4 @@
-"""Which bytes an operand touches, as boxes that are quick to compare.
+"""Boxes of bytes that operands touch, which are quick to compare.
 
 A memory is a grid of rows and columns: a row is a partition (on chip) or a pitch of the HBM
 tensor, a column a byte within it. Most operands fill a box of that grid exactly; the others carry

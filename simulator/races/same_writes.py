@@ -1,4 +1,4 @@
-"""Whether writes that two cores make by one line write the same, whatever the data of a run are.
+"""Proves that two cores write equal values by one line of source, whatever the data of a run.
 
 The steps of an expansion are gone through in an order that the clocks allow, and each gets a number
 (`simulator.races.value_numbers`): its row and attributes, and the numbers of what it reads of

@@ -1,4 +1,4 @@
-"""What a run is timed with instead of what holds: the limits that a what-if takes away.
+"""Changed limits and costs of the machine, for what-ifs of the timing model.
 
 >>> unlimited_dma = Assumptions.of(dma_bytes_per_ns_per_engine=math.inf, dma_descriptor_ns=0.0)
 """

@@ -1,5 +1,6 @@
-"""Which bytes on chip instructions touch, in columns: those of a template at offset 0, moved by the
-offsets of each instruction."""
+"""On-chip bytes that instructions touch, in columns: the boxes of a template at offset 0, moved by
+the offset of each instruction.
+"""
 
 from __future__ import annotations
 

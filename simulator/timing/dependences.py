@@ -1,4 +1,4 @@
-"""Which of its engine's own instructions an instruction takes data from.
+"""Dependences within an engine: from which of its earlier instructions one takes data.
 
 An engine streams: an instruction may start while the last elements of the one before are on their
 way, unless it needs them (SDK nki/guides/architecture/trainium_inferentia2_arch.rst: instructions

@@ -1,4 +1,4 @@
-"""Which instructions every stream executes, one after the other: its control flow, without times.
+"""The instructions that every stream executes, in order: its control flow, without times.
 
 Loops, branches and the rows of dynamic transfers come from the control trace of a functional run,
 or are computed (`simulator.timing.flow`); none of them depends on when an instruction runs.

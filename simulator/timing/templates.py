@@ -1,5 +1,4 @@
-"""What the event model looks up once: instructions that differ in nothing but addresses and
-semaphores.
+"""Costs of templates: of instructions that differ only in addresses and semaphores.
 
 Of a compiled program, such templates come with its streams (`isa.files.stream`). What a template
 costs, and which transfer it starts, holds for every instruction of it.

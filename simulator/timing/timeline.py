@@ -1,4 +1,4 @@
-"""What a timed run leaves: spans of every engine and queue, and totals."""
+"""The timeline of a run: spans of every engine and queue, and totals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far modelled times are from published ones, for programs bound alike.
+"""How far modelled times are from published ones, for programs with the same kind of bound.
 
 The table is what `benchmarks/latency_accuracy.py` finds: of the kernels with published total times
 on a target that the same engine, or the DMA engines, limit, `LEVEL` percent are at most so far off.

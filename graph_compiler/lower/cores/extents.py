@@ -1,4 +1,4 @@
-"""Which bytes of which buffers a step touches, so that steps of two cores may be compared.
+"""Which bytes of which buffers a step touches, to find where two cores must meet.
 
 An extent is at least the bytes that are touched, and may be more: two steps whose extents are
 disjoint have nothing to do with each other.

@@ -1,4 +1,4 @@
-"""Steps in two: the same work on the first and on the second half of a dimension that stays.
+"""Splits a step in two: the same work on each half of a dimension of its result.
 
 Nothing is emitted otherwise than for one core. A half is a step like any other, on views of the
 same buffers.

@@ -1,4 +1,4 @@
-"""What a computation of the graph is applied to: every element, every window, slice after slice."""
+"""Applies a computation of the graph to every element, to every window, or slice after slice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a loop nest over strided operands is cut into tiles of [partitions, free ...].
+"""Tiling of a loop nest over strided operands into [partitions, free ...].
 
 One dimension of the nest lies along partitions, the innermost others are free dimensions of a
 tile, and those left are loops around it. Dimensions are chosen by what the tiles cost: descriptors

@@ -1,4 +1,4 @@
-"""Where a nest finds its operands and leaves its result: in HBM, or in tiles that stay on chip.
+"""Operands and results of a nest: loaded from HBM and stored, or tiles that stay on chip.
 
 A pattern is (stride, count) of each dimension of a tile, the partition's first, in elements.
 """

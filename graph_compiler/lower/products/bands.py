@@ -1,4 +1,4 @@
-"""How images, rows and columns of a convolution are cut into bands and tiles."""
+"""Tiling of convolutions: bands of images, tiles of rows and columns."""
 
 from __future__ import annotations
 

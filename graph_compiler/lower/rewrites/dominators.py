@@ -1,4 +1,4 @@
-"""Which values a value depends on through each of its operands, as a tree.
+"""Dominator trees of a graph: values that another value depends on through each of its operands.
 
 Chains of such values are as long as the graph, so no node has a list of its own.
 """

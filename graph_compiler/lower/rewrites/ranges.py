@@ -1,4 +1,4 @@
-"""What integers a graph can compute, and 64-bit integers that fit into 32 bits.
+"""Range analysis of integers: 64-bit ones that fit into 32 bits.
 
 The engines have no 64-bit integers. A value whose range is known to fit becomes one of 32 bits,
 which computes the same; what does not fit keeps its type, and is refused where it is used.

@@ -1,4 +1,4 @@
-"""How often a `while` runs its body, where that is known."""
+"""Trip counts of `while`, where they are known."""
 
 from __future__ import annotations
 

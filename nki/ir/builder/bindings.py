@@ -1,4 +1,4 @@
-"""What stands for a tensor of an inlined kernel: a view of somebody else's tensor.
+"""Parameters of an inlined kernel, bound to views of tensors of the kernel around it.
 
 The kernel addresses the elements of its tensor as they lie in row-major order. A view whose rows
 are apart has other steps: a step of the kernel is taken apart into steps along the view's

@@ -1,4 +1,4 @@
-"""Whether an instruction writes its result where it reads other elements of its source.
+"""Instructions whose result overlaps other elements of their source.
 
 Places in one storage are compared. Row indices count as all rows that they may pick. Where a
 register decides how far apart two views lie, the distances count that it can make within the

@@ -1,4 +1,4 @@
-"""Which steps of a body must come before which, in every level of its loops.
+"""Dependences: which steps of a body must come before which, in every level of its loops.
 
 All touches of tensors (`nki.passes.analysis.touches`) are columns, in the author's order. Those in
 one level of one tensor with one box are a group; who touches looks into its own group and into

@@ -1,4 +1,4 @@
-"""Which elements an IR access touches, as boxes that can be compared over loop iterations.
+"""Footprints of accesses: boxes of elements that can be compared over loop iterations.
 
 A `Box` has one (start, extent) pair a dimension of its tensor: rows and byte columns on chip; in
 HBM the tensor's own dimensions, the last one in bytes. A view in HBM that is no box of these, as it

@@ -1,4 +1,4 @@
-"""Which instructions are local to partitions, so that their jobs can be queued.
+"""Partition-local instructions, whose jobs can be queued.
 
 An instruction is local if all its operands on chip begin at one partition and each of its jobs
 goes through them row by row, a row a partition. Operands in HBM, and memory of the instruction's

@@ -1,4 +1,4 @@
-"""What the records of one core's streams share."""
+"""Tables that the records of one core's streams share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of the machine other processes use: whether threads of this one would find CPUs.
+"""Load of the machine by other processes: whether threads of this one would find free CPUs.
 
 What counts is CPU time that was spent (Linux: /proc/stat, https://docs.kernel.org/filesystems/
 proc.html, section 1.7), less what this process itself spent: its own threads, at work or parked by
