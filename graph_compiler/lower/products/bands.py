@@ -12,6 +12,7 @@ from graph_compiler.lower.nests.nest import PARTITIONS
 
 if TYPE_CHECKING:
     from graph_compiler.lower.products.convolution import Window
+    from isa.target import Target
 
 COLUMNS = 512
 """Columns that move through the tensor engine at a time."""
@@ -142,6 +143,12 @@ def reach(results: int, window: Window) -> int:
     """Places that so many results are computed from."""
     span = (window.size - 1) * window.dilation + 1
     return (results - 1) * window.stride + span
+
+
+def turning_passes(size: int, target: Target) -> float:
+    """Passes of the tensor engine that turn elements of so many bytes: of fp32 half of those of
+    products (SDK nki/guides/architecture/trainium2_arch.rst, transposes)."""
+    return target.fp32_matmul_passes.value / 2 if size == 4 else 1.0
 
 
 def even(count: int, most: int) -> int:

@@ -36,6 +36,7 @@ from graph_compiler.lower.products.bands import (
     rows_follow,
     runs_of,
     tiles_of,
+    turning_passes,
 )
 from graph_compiler.lower.products.results import OUTPUT, Cells, Results, Sums, unit
 from graph_compiler.lower.products.sides import into_bank
@@ -132,7 +133,7 @@ class Images:
         pixels = self.batch * high * wide
         tensor, copied, moved = min(self._cost(True), self._cost(False)), 0.0, 0.0
         if self.step.image.strides[3] == 1:
-            tensor += pixels * len(self.parts)
+            tensor += pixels * len(self.parts) * turning_passes(self.size, target)
             copied = pixels * len(self.parts) / 2  # by two engines
             runs = pixels * (self.features * self.size < target.dma_short_run_bytes.value)
             moved += runs * target.dma_descriptor_ns.value / target.dma_engines.value
@@ -155,10 +156,19 @@ class Images:
             if whole > straight:
                 kernel()
                 self._load_rows(first, count)
-            for number in numbers(self.device.builder, whole, straight):
-                self._bands(number * images, images, rows, kernel, (first, count))
-            if left:
-                self._bands(whole * images, left, rows, kernel, (first, count))
+            outputs = first, count
+            if whole > straight:
+                for number in numbers(self.device.builder, whole, straight):
+                    self._bands(self._cut(number * images, images, rows), kernel, outputs)
+                whole_bands: list[Band] = []
+            else:
+                whole_bands = [
+                    band
+                    for number in range(whole)
+                    for band in self._cut(number * images, images, rows)
+                ]
+            rest = self._cut(whole * images, left, rows) if left else []
+            self._bands([*whole_bands, *rest], kernel, outputs)
 
     def _load_rows(self, first: int, count: int) -> None:
         """What work behind the convolution reads for all pixels of some outputs."""
@@ -187,22 +197,31 @@ class Images:
             rows = -(-rows // 2)
         return 1, rows
 
+    def _cut(self, image: Any, images: int, rows: int) -> list[Band]:
+        """Bands of so many rows of some images."""
+        starts = range(0, self.rows, rows)
+        return [Band(image, images, row, min(rows, self.rows - row)) for row in starts]
+
     def _bands(
-        self,
-        image: Any,
-        images: int,
-        rows: int,
-        kernel: Callable[[], list[NkiTensor]],
-        outputs: tuple[int, int],
+        self, bands: list[Band], kernel: Callable[[], list[NkiTensor]], outputs: tuple[int, int]
     ) -> None:
-        for row in range(0, self.rows, rows):
-            self._band(Band(image, images, row, min(rows, self.rows - row)), kernel, outputs)
+        """Bands one after another, each loaded before the products of the one before it; the second
+        one behind those of the first, which wait for the kernel."""
+        ahead: list[NkiTensor] = []
+        for number, band in enumerate(bands):
+            loaded = ahead or self._loaded(band, kernel)
+            again = 0 < number < len(bands) - 1
+            ahead = self._loaded(bands[number + 1], kernel) if again else []
+            self._band(band, loaded, kernel(), outputs)
 
     def _band(
-        self, band: Band, kernel_of: Callable[[], list[NkiTensor]], outputs: tuple[int, int]
+        self,
+        band: Band,
+        loaded: list[NkiTensor],
+        kernel: list[NkiTensor],
+        outputs: tuple[int, int],
     ) -> None:
-        loaded = self._loaded(band, kernel_of)
-        kernel = kernel_of()
+        """The products of a band that is loaded."""
         tiles = tiles_of(band.images, band.rows, self.columns, self._most_pixels())
         first, count = outputs
         if self.pixels_first:

@@ -28,6 +28,7 @@ from graph_compiler.lower.products.bands import (
     even,
     inside,
     reach,
+    turning_passes,
 )
 from graph_compiler.lower.products.results import OUTPUT, Cells, Results, Sums, unit
 from isa.dtypes import DTYPES as DTYPE_ROWS
@@ -99,15 +100,15 @@ def _plan(step: Convolution, target: Target, together: int, shifts: int) -> Plan
     turned = turned_of(own)
     images = min(batch, PARTITIONS // turned) if own == rows else 1
     tiles = -(-batch // images) * -(-rows // own) * -(-columns // together)
-    passes, load, transposed = 1.0, 0.0, 1.0
-    if item_size(step.image.type) == 4:
+    passes, load, size = 1.0, 0.0, item_size(step.image.type)
+    if size == 4:
         passes = target.fp32_matmul_passes.value
-        load, transposed = LOADED * passes, passes
+        load = LOADED * passes
     width = together * outputs
     products = tiles * groups * (load * images * own + passes * width + SWITCH)
     turns = tiles * images * turned
     copied = (turns + tiles * width) / 2  # by two engines
-    tensor = (products + transposed * turns) / target.clock_ghz(Engine.tensor)
+    tensor = (products + turning_passes(size, target) * turns) / target.clock_ghz(Engine.tensor)
     return Plan(
         together,
         shifts,
