@@ -163,6 +163,7 @@ STRIPS = [
 
 
 @pytest.mark.parametrize("type", ["f32", "bf16"])
+@pytest.mark.parametrize("order", ["01io", "oi01"])
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("dims, outputs, window, stride, dilation", STRIPS)
 def test_images_of_few_features(
@@ -172,6 +173,7 @@ def test_images_of_few_features(
     stride: int,
     dilation: int,
     first: bool,
+    order: str,
     type: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -183,15 +185,18 @@ def test_images_of_few_features(
     image = shape_of(dims, first)
     result = f"f32[{shape_of((n, high, wide, outputs), first)}]"
     dilate = f" rhs_dilate={dilation}x{dilation}" if dilation > 1 else ""
+    kernel = f"{outputs},{c},{window},{window}" if order == "oi01" else ""
+    kernel = kernel or f"{window},{window},{c},{outputs}"
+    whole = "bf01" if first else "b01f"
     module = graph_compiler.parse_text(f"""HloModule g
 ENTRY e {{
  x = {type}[{image}] parameter(0)
- k = {type}[{window},{window},{c},{outputs}] parameter(1)
+ k = {type}[{kernel}] parameter(1)
  b = f32[{outputs}] parameter(2)
  bs = {result} broadcast(b), dimensions={{{1 if first else 3}}}
  c = {result} convolution(x, k), window={{size={window}x{window}
   pad={edge}_{edge}x{edge}_{edge} stride={stride}x{stride}{dilate}}},
-  dim_labels={"bf01_01io->bf01" if first else "b01f_01io->b01f"}
+  dim_labels={whole}_{order}->{whole}
  ROOT r = {result} add(c, bs)
 }}""")
     dtype = ml_dtypes.bfloat16 if type == "bf16" else np.float32
@@ -202,7 +207,8 @@ ENTRY e {{
     )
     b = rng.standard_normal(outputs, np.float32)
     own = np.ascontiguousarray(x.transpose(0, 3, 1, 2)) if first else x
-    (found,) = graph_compiler.compile(module, "trn2")(own, k, b)
+    weights = np.ascontiguousarray(k.transpose(3, 2, 0, 1)) if order == "oi01" else k
+    (found,) = graph_compiler.compile(module, "trn2")(own, weights, b)
     found = found.transpose(0, 2, 3, 1) if first else found
     x, k = x.astype(np.float32), k.astype(np.float32)
     bound = 1e-5 * convolved(np.abs(x), np.abs(k), stride, dilation) + 1e-5

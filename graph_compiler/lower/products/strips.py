@@ -44,6 +44,10 @@ STORED = 8 << 10
 """Bytes of a partition that a transfer of results has."""
 
 
+FIXED = 60
+"""About how many cycles an operation of the vector engine takes beside its elements."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`together`: columns of results of one product; `shifts`: rows of the window that partitions
@@ -66,10 +70,9 @@ def plan_of(step: Convolution, target: Target) -> Plan | None:
     features, (down, across) = step.image.dims[3], step.windows
     _, _, column, feature = step.image.strides
     by_pixel = feature == 1 and column == features
-    rows_of_outputs = step.kernel.strides[3] == 1 or step.kernel.dims[3] == 1
     if down.spread > 1 or across.spread > 1 or not (by_pixel or column == 1):
         return None
-    if not rows_of_outputs or step.target.dims[3] > COLUMNS:
+    if step.target.dims[3] > COLUMNS:
         return None
     found: Plan | None = None
     for shifts in range(1, down.size + 1):
@@ -108,6 +111,12 @@ def _plan(step: Convolution, target: Target, together: int, shifts: int) -> Plan
     products = tiles * groups * (load * images * own + passes * width + SWITCH)
     turns = tiles * images * turned
     copied = (turns + tiles * width) / 2  # by two engines
+    vector = target.clock_ghz(Engine.vector)
+    _, wide, features, _ = step.kernel.dims
+    ready = 0.0  # about half of it is hidden by loads
+    if step.kernel.strides[3] != 1 and outputs > 1:
+        laid = shifts * (groups * features * wide + FIXED) + groups * (outputs + FIXED)
+        ready = together * laid / vector / 2
     tensor = (products + turning_passes(size, target) * turns) / target.clock_ghz(Engine.tensor)
     return Plan(
         together,
@@ -116,7 +125,7 @@ def _plan(step: Convolution, target: Target, together: int, shifts: int) -> Plan
         images,
         own,
         turned,
-        max(tensor, copied / target.clock_ghz(Engine.vector)),
+        ready + max(tensor, copied / vector),
     )
 
 
@@ -247,6 +256,10 @@ class Strips:
         device, plan, strides = self.device, self.plan, self.step.kernel.strides
         features, outputs = self.step.image.dims[3], self.outputs
         tile = device.tile((self.depth, self.groups, plan.together * outputs), self.dtype)
+        if strides[3] != 1 and outputs > 1:
+            for start in range(0, outputs, PARTITIONS):
+                self._turned_kernel(tile, start, min(PARTITIONS, outputs - start))
+            return tile
         device.builder.emit("memset", dst=tile, value=0.0, engine=Engine.gpsimd)
         across = self.across
         dense = strides[1] == features * strides[2] and self.runs == 1
@@ -263,6 +276,54 @@ class Strips:
                     )
                     device.copy(tile[first : first + size, :count, place], source)
         return tile
+
+    def _turned_kernel(self, tile: NkiTensor, start: int, count: int) -> None:
+        """The same for some outputs of a kernel in whose memory outputs come first: laid out with
+        outputs along partitions, and turned."""
+        device, plan, strides = self.device, self.plan, self.step.kernel.strides
+        high, wide, features, _ = self.step.kernel.dims
+        sizes = {0: high, 1: wide, 2: features}
+        order = sorted(sizes, key=lambda axis: -strides[axis])
+        loaded = device.tile((count, *(sizes[axis] for axis in order)), self.dtype)
+        pattern = [(strides[3], count), *((strides[axis], sizes[axis]) for axis in order)]
+        device.copy(loaded, self.kernel.elements(pattern, start * strides[3]))
+        own = {axis: loaded.strides[1 + at] for at, axis in enumerate(order)}
+        shape = count, self.groups, plan.together, self.depth
+        laid = device.tile(shape, self.dtype)
+        device.builder.emit("memset", dst=laid, value=0.0, engine=Engine.gpsimd)
+        pitch, group, column, _ = laid.strides
+        # Elements of a pixel's features, and of neighbouring pixels, in a row of the window.
+        near, far = (1, self.unit) if self.runs == 1 else (self.window, 1)
+        for shift in range(plan.shifts):
+            rows = -(-(high - shift) // plan.shifts)
+            for place in range(plan.together):
+                begin = shift * self.runs * self.window
+                begin += place * (column + self.across.stride * self.unit)
+                target = [
+                    [pitch, count],
+                    [group, rows],
+                    [near, features],
+                    [far * self.across.dilation, wide],
+                ]
+                source = [
+                    [loaded.strides[0], count],
+                    [plan.shifts * own[0], rows],
+                    [own[2], features],
+                    [own[1], wide],
+                ]
+                device.builder.emit(
+                    "tensor_copy",
+                    dst=laid.ap(target, begin),
+                    src=loaded.ap(source, shift * own[0]),
+                )
+        for number in range(self.groups):
+            for place in range(plan.together):
+                bank = device.tile((self.depth, count), self.dtype, Memory.psum)
+                view = laid[:, number, place, :]
+                device.builder.emit("nc_transpose", dst=bank, data=view, engine=Engine.tensor)
+                begin = place * self.outputs + start
+                target_view = tile[:, number, begin : begin + count]
+                device.builder.emit("tensor_copy", dst=target_view, src=bank)
 
     def _pieces(self, dense: bool) -> Iterator[tuple[int, int, int, int]]:
         """Elements of a row of the window that are neighbours, in the order of partitions: where
