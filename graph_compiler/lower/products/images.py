@@ -149,26 +149,22 @@ class Images:
             kernel = cache(partial(self._kernels, first, count))
             images, rows = self._band_sizes()
             tiles = tiles_of(images, rows, self.columns, self._most_pixels())
-            outputs = 1 if self.pixels_first else -(-count // PARTITIONS)
-            work = len(tiles) * outputs * self.places * -(-self.rows // rows)
+            parts = 1 if self.pixels_first else -(-count // PARTITIONS)
+            work = len(tiles) * parts * self.places * -(-self.rows // rows)
             whole, left = divmod(self.batch, images)
             straight = max(1, INSTRUCTIONS // work)
+            outputs = first, count
+            bands: list[Band] = []
             if whole > straight:
                 kernel()
                 self._load_rows(first, count)
-            outputs = first, count
-            if whole > straight:
                 for number in numbers(self.device.builder, whole, straight):
                     self._bands(self._cut(number * images, images, rows), kernel, outputs)
-                whole_bands: list[Band] = []
             else:
-                whole_bands = [
-                    band
-                    for number in range(whole)
-                    for band in self._cut(number * images, images, rows)
-                ]
-            rest = self._cut(whole * images, left, rows) if left else []
-            self._bands([*whole_bands, *rest], kernel, outputs)
+                for number in range(whole):
+                    bands += self._cut(number * images, images, rows)
+            bands += self._cut(whole * images, left, rows) if left else []
+            self._bands(bands, kernel, outputs)
 
     def _load_rows(self, first: int, count: int) -> None:
         """What work behind the convolution reads for all pixels of some outputs."""
