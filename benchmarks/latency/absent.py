@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 REASONS = {
-    "AC": "a candidate of the attention of AC015, some hundred lines: not re-written",
     "VG016": "is the figure accumulator_read_ns itself",
     "VG018": "is the figure activation_table_load_ns itself",
     "NS": "a threshold of a test, and the generation it ran on is not stated",

@@ -15,7 +15,7 @@ import numpy as np
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from latency import attention, elementwise, fused, matmuls, scans
+from latency import attention, attention_on_chip, elementwise, fused, matmuls, scans
 from latency.reference import (
     adamw,
     attend,
@@ -141,6 +141,14 @@ def _mamba(
     return Case(kernel, "trn1", FLOAT32, shapes, tiles, timed, small, scan, options, moved)
 
 
+def _attention(kernel: Any, dtype: Any = None) -> Case:
+    """Of 4096 rows and columns, by tiles of 128 rows."""
+    return Case(
+        kernel, "trn1", BFLOAT16, lambda rounds: ((P, P * rounds), (P, 4096), (P, 4096)), 32,
+        (2, 4), ((P, P), (P, 512), (P, 512)), attend, {} if dtype is None else {"dtype": dtype},
+    )  # fmt: skip
+
+
 def _layer_norm(target: str) -> Case:
     return Case(
         elementwise.layer_norm, target, FLOAT32,
@@ -233,11 +241,11 @@ def cases() -> dict[str, Case]:
             lambda rounds: ((P * rounds, 2048), (P * rounds, 3)), 32, (1, 2),
             ((P, 32), (P, 3)), depthwise, {"taps_in_psum": True},
         ),
-        "attention through HBM": Case(
-            attention.through_hbm, "trn1", BFLOAT16,
-            lambda rounds: ((P, P * rounds), (P, 4096), (P, 4096)), 32, (1, 2),
-            ((P, P), (P, 512), (P, 512)), attend,
-        ),
+        "attention through HBM": replace(_attention(attention.through_hbm), timed=(1, 2)),
+        "attention in PSUM": _attention(attention_on_chip.products_in_psum),
+        "attention anew": _attention(attention_on_chip.products_anew, FLOAT32),
+        "attention anew, bf16": _attention(attention_on_chip.products_anew, BFLOAT16),
+        "attention kept in bf16": _attention(attention_on_chip.products_kept),
         "layer norm trn1": _layer_norm("trn1"),
         "layer norm trn2": _layer_norm("trn2"),
         "silu": Case(
@@ -271,6 +279,8 @@ KERNELS = {
     "AC001": "gemm 0", "AC004": "gemm 3", "AC006": "gemm 5",
     "AC007": "mamba states outside 2048", "AC011": "mamba parts in PSUM",
     "AC015": "attention through HBM",
+    "AC017": "attention in PSUM", "AC018": "attention anew",
+    "AC019": "attention anew, bf16", "AC023": "attention kept in bf16",
     "AC033": "conv1d", "AC038": "conv1d, taps in PSUM",
     "NB004": "matmul, norm", "NB005": "matmul, norm", "NB006": "matmul, norm",
     "NB007": "norm, matmul", "NB008": "norm, matmul", "NB009": "norm, matmul",

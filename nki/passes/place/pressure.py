@@ -19,8 +19,8 @@ from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor
 from nki.ir.rewrite import with_body
 from nki.passes.order.precedence import Precedence, mentioned_registers, written_registers
 
-_REACH = 4096
-"""The most operations that move ahead at once."""
+_NEAR, _REACH = 16, 4096
+"""How many operations are first looked at for a move ahead, and the most that move at once."""
 
 Bytes = dict[Memory, int]
 
@@ -155,6 +155,11 @@ class _Stretch:
         self._before: list[set[int]] | None = None
         self.users: dict[Tensor, list[int]] = {}
         self.mentions: dict[Register, list[int]] = {}
+        self.registers = {
+            number: written
+            for number, op in enumerate(operations)
+            if (written := written_registers(op))
+        }
         for number, op in enumerate(operations):
             for tensor in level.tensors[id(op)]:
                 self.users.setdefault(tensor, []).append(number)
@@ -173,7 +178,7 @@ class _Stretch:
     def _emit_with_needs(self, number: int) -> None:
         """Emit an operation after those that have moved behind others and that it needs."""
         ready = all(map(self.done.__getitem__, self.before[number])) if self._before else True
-        needs = [number] if ready else self._closure([number], -1)
+        needs = [number] if ready else self._closure([number], -1) or []
         wanted = {tensor for one in needs for tensor in self._of(one)}
         for one in needs:
             while short := self.level.missing(self.operations[one]):
@@ -191,18 +196,24 @@ class _Stretch:
     def _advance(self, number: int, short: Bytes, wanted: set[Tensor]) -> bool:
         """Move ahead what ends a tensor in a memory that is short: the least of it that does."""
         level = self.level
-        moves = []
+        left: list[tuple[Tensor, list[int]]] = []
         for tensor in level.live - wanted:
             users = [user for user in self.users.get(tensor, ()) if not self.done[user]]
             if tensor.memory in short and len(users) == level.uses[tensor]:
-                move = self._closure(users, number)
-                if move and not self._keeps_registers(move):
-                    moves.append((len(move), tensor.number, move))
-        for _, _, move in sorted(moves):
-            if self._eases(move, short):
-                for user in move:
-                    self._emit(user)
-                return True
+                left.append((tensor, users))
+        reach = _NEAR
+        while left:  # short moves come first, so long ones are found only where no short one does
+            found = [(tensor, users, self._closure(users, number, reach)) for tensor, users in left]
+            moves = [(len(move), tensor.number, move) for tensor, _, move in found if move]
+            for _, _, move in sorted(moves):
+                if not self._keeps_registers(move) and self._eases(move, short):
+                    for user in move:
+                        self._emit(user)
+                    return True
+            left = [(tensor, users) for tensor, users, move in found if move is None]
+            if reach == _REACH:
+                break
+            reach = min(_REACH, 4 * reach)
         return False
 
     def _keeps_registers(self, move: list[int]) -> bool:
@@ -211,8 +222,8 @@ class _Stretch:
         moved = set(move)
         return any(
             not self.done[later] and later not in moved
-            for number in move
-            for register in written_registers(self.operations[number])
+            for number in moved & self.registers.keys()
+            for register in self.registers[number]
             for later in self.mentions[register]
         )
 
@@ -252,18 +263,21 @@ class _Stretch:
         ]
         return self._of(number) == [tensor] == written and not mentioned_registers(op)
 
-    def _closure(self, users: list[int], number: int) -> list[int]:
+    def _closure(self, users: list[int], number: int, reach: int = _REACH) -> list[int] | None:
         """The users with all that must come before them, in the author's order; [] where operation
-        `number` is among it."""
+        `number` is among it, None where these are more than `reach`."""
         found = set(users)
         open_ = list(users)
+        before, done = self.before, self.done
         while open_:
-            for earlier in self.before[open_.pop()]:
-                if not self.done[earlier] and earlier not in found:
+            for earlier in before[open_.pop()]:
+                if not done[earlier] and earlier not in found:
                     found.add(earlier)
                     open_.append(earlier)
-            if number in found or len(found) > _REACH:
+            if number in found:
                 return []
+            if len(found) > reach:
+                return None
         return sorted(found)
 
     def _eases(self, move: list[int], short: Bytes) -> bool:
