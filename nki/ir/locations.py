@@ -110,15 +110,26 @@ def call_path(until: CodeType) -> CallPath:
 
 
 def error_location(error: BaseException) -> tuple[CodeType, int] | None:
-    """The innermost frame of an error's traceback that is not this project's own."""
+    """The innermost frame of an error's traceback that is neither this project's nor one of
+    Python's own modules."""
     found = None
     traceback = error.__traceback__
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        if not is_own_file(code.co_filename):
+        if not is_own_file(code.co_filename) and not _is_of_python(code.co_filename):
             found = code, traceback.tb_lasti
         traceback = traceback.tb_next
     return found
+
+
+def _is_of_python(filename: str) -> bool:
+    """Whether a file is a module that comes with Python, and no installed package."""
+    inside = filename.startswith(_PYTHON) and not filename.startswith(_INSTALLED)
+    return inside or filename.startswith("<frozen ")
+
+
+_PYTHON = os.path.dirname(os.__file__) + os.sep
+_INSTALLED = os.path.join(_PYTHON, "site-packages")
 
 
 def is_call(location: tuple[CodeType, int], name: str) -> bool:

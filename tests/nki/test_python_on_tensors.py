@@ -3,6 +3,7 @@
 import json
 import math
 import operator
+import pickle
 import traceback
 
 import numpy as np
@@ -117,6 +118,8 @@ VALUES = {
     "dtype set": (lambda t: setattr(t, "dtype", "int32"), "nl.copy(tile, dtype"),
     "offset of a part set": (lambda t: setattr(t[0:1, 0:2], "offset", 2), "tile.ap"),
     "name set": (lambda t: setattr(t, "name", "mine"), "name=name"),
+    "pickle": (pickle.dumps, "save(path)"),
+    "json": (json.dumps, "a function of nki.language"),
     "shape deleted": (lambda t: delattr(t, "shape"), "tile.reshape"),
 }
 

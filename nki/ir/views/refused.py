@@ -170,6 +170,10 @@ class NoNumber:
         """The same view, of the same tensor."""
         return self
 
+    def __reduce_ex__(self, _: Any) -> NoReturn:
+        tensor: Any = self
+        _refuse(f"pickling of tensor {tensor.name!r}", "nki.compile(kernel, ...).save(path)")
+
     def __delitem__(self, _: Any) -> NoReturn:
         tensor: Any = self
         _refuse(
