@@ -48,12 +48,13 @@ class Display:
 
     @contextmanager
     def within(self, part: str) -> Iterator[None]:
-        """Stages inside are shown behind the name of what they belong to."""
-        before, self._part = self._part, part
+        """Stages inside are shown behind the name of what they belong to, which goes with them."""
+        before = self._part, self._stage
+        self._part, self._stage = part, ""
         try:
             yield
         finally:
-            self._part = before
+            self._part, self._stage = before
 
     def close(self) -> None:
         """Take the line away, for good."""

@@ -69,12 +69,13 @@ def what_ifs(
 ) -> WhatIfs:
     """Limits and advice for a traced kernel: `program` is what it was compiled to, bound with
     `values` of its launch symbols, and `timeline` of a run of that with the control `trace`."""
-    found = of_program(program, trace, timeline)
-    names = _Names(program, timeline, found.limits)
-    made = {names.advice(one): one for one in retimed(kernel, values, program, timeline)}
-    advice = best_first([*found.advice, *made])
-    shown = advice[: min(ADVICE, MOST_OPERATIONS // _size(kernel))]
-    kept = together(kernel, values, shown, made, timeline.total_ns)
+    with progress.part("advice"):
+        found = of_program(program, trace, timeline)
+        names = _Names(program, timeline, found.limits)
+        made = {names.advice(one): one for one in retimed(kernel, values, program, timeline)}
+        advice = best_first([*found.advice, *made])
+        shown = advice[: min(ADVICE, MOST_OPERATIONS // _size(kernel))]
+        kept = together(kernel, values, shown, made, timeline.total_ns)
     return WhatIfs(found.limits, alternatives(advice, made, kept), kept)
 
 

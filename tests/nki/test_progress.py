@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from nki import progress
 from nki.cli import application
 from nki.pipeline import STAGES
 
@@ -229,3 +230,20 @@ def test_a_debugger_has_the_terminal_for_itself(tmp_path) -> None:
     code, written = recorded(AT_ONCE + hook + NKI, *given)
     assert code == 0 and "stopped" in written
     assert "\x1b[?25l" not in written
+
+
+def test_a_stage_goes_with_what_it_was_part_of() -> None:
+    display = progress.Display()
+
+    def line() -> str:
+        return display._line().plain.partition("s  ")[2]
+
+    display.show("timing")
+    with display.within("advice"):
+        assert line() == "advice"
+        with display.within("advice, change 1"):
+            display.show("schedule (9 of 11)")
+            assert line() == "advice, change 1: schedule (9 of 11)"
+        assert line() == "advice"
+    assert line() == "timing"
+    display.close()
