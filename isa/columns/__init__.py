@@ -2,7 +2,7 @@
 
 This module has sorting, grouping and numbering of rows. `cells` finds boxes that share bytes, by
 sorting; `repetition` finds where a column repeats, and `rolled` folds such repeats into loops;
-`column_list` is a list that makes its items from columns when somebody asks; `walks` compiles plain
+`column_list` is a list that makes its items from columns when somebody asks; `jit` compiles plain
 loops over columns with numba, where there is enough to do.
 """
 

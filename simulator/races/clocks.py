@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isa.columns import Integers, starts_of
-from isa.columns.walks import walk
+from isa.columns.jit import jit_when_long
 from isa.files.stream import Pairs
 from simulator.races.expand import Expansion
 from simulator.races.prepare import Kinds, Prepared
@@ -179,7 +179,7 @@ class Clocks:
         return column[np.cumsum(self.signal) - 1]
 
 
-@walk(
+@jit_when_long(
     *("turn", "row", "arrival", "rows", "position", "at_meeting"),
     *("consumers", "producers", "barriers", "units", "sender", "of_channel"),
 )

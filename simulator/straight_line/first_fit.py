@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from isa.columns import Integers, ordered
-from isa.columns.walks import walk
+from isa.columns.jit import jit_when_long
 
 
 def first_fit(
@@ -27,7 +27,7 @@ def first_fit(
     return places[: size.size]
 
 
-@walk("places")
+@jit_when_long("places")
 def find_places(
     capacity: Any,
     size: Any,

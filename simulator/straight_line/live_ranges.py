@@ -14,7 +14,7 @@ import numpy as np
 
 from isa.access import AccessPattern
 from isa.columns import Integers, counted, distinct, joined, ordered, starts_of
-from isa.columns.walks import walk
+from isa.columns.jit import jit_when_long
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.machine.control import StorageBegin
@@ -214,7 +214,7 @@ def _holders(boxes: Integers, which: Integers, begins: Any) -> Integers:
     return life
 
 
-@walk("life")
+@jit_when_long("life")
 def follow_lives(
     which: Any,
     begins: Any,

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isa.access import AccessPattern, Footprint, elements, footprint
-from isa.columns import Flags, Integers, counted, ordered, starts_of, walks
+from isa.columns import Flags, Integers, counted, jit, ordered, starts_of
 from isa.enums import Engine
 from isa.files.stream import Stream
 from isa.machine.control import DrainQueue, Halt, Nop, StorageBegin
@@ -206,7 +206,7 @@ def _need(steps: _Steps) -> tuple[Integers, Integers]:
     return first, last
 
 
-@walks.walk("first", "last")
+@jit.jit_when_long("first", "last")
 def find_needs(
     begins: Any,
     stores: Any,
@@ -288,7 +288,7 @@ def _sides(steps: _Steps, middle: int, first: Integers, last: Integers) -> Integ
     return sides
 
 
-@walks.walk("users", "sides")
+@jit.jit_when_long("users", "sides")
 def divide_steps(
     begins: Any,
     stores: Any,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isa.columns import Integers, starts_of
-from isa.columns.walks import walk
+from isa.columns.jit import jit_when_long
 from isa.enums import STREAMS, Engine
 from isa.machine.control import CoreBarrier, DrainQueue, Halt, Nop, SendReceive, StorageBegin
 from isa.program import Program
@@ -171,7 +171,7 @@ class _Kinds:
         return self._met[meeting, core]
 
 
-@walk("semaphores", "order", "passed")
+@jit_when_long("semaphores", "order", "passed")
 def take_turns_in_columns(
     positions: Any,
     ends: Any,

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isa.columns import by_first_use, walks
+from isa.columns import by_first_use, jit
 from isa.enums import Engine
 from simulator.timing import events as e
 from simulator.timing.events import TIMES
@@ -259,7 +259,7 @@ def _templates(plan: Plan, dma_engines: int) -> list[np.ndarray]:
     return [np.array(column, NUMBER) for column in values]
 
 
-@walks.walk(worth=LONG)
+@jit.jit_when_long(worth=LONG)
 def _walk(
     links: Any, moments: Any, place: Any, of: Any, full: Any, even: Any, share: Any, computed: Any,
     rows: Any, step: Any, spent: Any, waiting: Any, ending: Any, held: Any, at: int, until: float,

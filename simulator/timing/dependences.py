@@ -15,7 +15,7 @@ import numpy as np
 
 from isa.access import AccessPattern
 from isa.columns import Flags, Integers, Lists, ordered, starts_of
-from isa.columns.walks import walk
+from isa.columns.jit import jit_when_long
 from isa.cost_formula import elements
 from isa.spec import Instruction
 from simulator.timing import events as e
@@ -153,7 +153,7 @@ def _reduces(instruction: Instruction) -> bool:
     return min(written, default=0) < max(read, default=0)
 
 
-@walk("flags")
+@jit_when_long("flags")
 def _look_back(
     consumers: Any, begin: Any, end: Any, computes: Any, of: Any, base: Any, numbers: Any,
     transfers: Any, reduces: Any, lingers: Any, at: Any, memory: Any, first: Any, last: Any,

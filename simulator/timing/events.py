@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from isa.columns.walks import walk
+from isa.columns.jit import jit_when_long
 
 COMPUTE, COMPUTE_EXTRA, MULTIPLY, LOAD_TILE, DMA, CONTROL, REGISTER = range(7)
 MEMORY_REGISTER, LOOP_BEGIN, LOOP_END, BRANCH, BARRIER, DRAIN, HALT = range(7, 14)
@@ -44,7 +44,7 @@ LONG = 200_000
 code 0.2; loading what is compiled takes 1 s, compiling it, once a machine, some 10."""
 
 
-@walk(worth=LONG)
+@jit_when_long(worth=LONG)
 def advance(
     instructions: Any, semaphores: Any, templates: Any, sequence: Any, cores: Any, numbers: Any,
     state: Any, transfers: Any, record: Any,

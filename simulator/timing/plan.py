@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from isa.columns import Integers
-from isa.columns.walks import walk
+from isa.columns.jit import jit_when_long
 from isa.enums import Engine
 from isa.files.stream import Pairs, StreamColumns, in_columns
 from isa.program import Program
@@ -140,7 +140,7 @@ def _numbers(columns: list[StreamColumns], of: Integers) -> tuple[Integers, Inte
     return _joined(numbers.ravel() for numbers in rows), base
 
 
-@walk("base")
+@jit_when_long("base")
 def _places(of: Any, following: Any, widths: Any, base: Any) -> None:
     """Where the numbers of each instruction begin: `following` is where the next ones of each
     template do."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from isa.access import AccessPattern
 from isa.columns import Integers
-from isa.columns.walks import walk
+from isa.columns.jit import jit_when_long
 from isa.cost_formula import elements
 from isa.enums import Engine, Memory
 from isa.spec import Instruction
@@ -112,7 +112,7 @@ def _fast(instruction: Instruction, target: Target) -> bool:
     return 2 * instruction.row.cost.cycles(instruction, target) <= most
 
 
-@walk("found")
+@jit_when_long("found")
 def _banks(
     of: Any, base: Any, numbers: Any, at: Any, memory: Any, first: Any, last: Any, start: Any,
     stop: Any, moved_by: Any, psum: int, bank: int, found: Any,

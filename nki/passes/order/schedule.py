@@ -31,7 +31,7 @@ from isa.columns import (
     numbered_lists,
     starts_of,
 )
-from isa.columns.walks import walk
+from isa.columns.jit import jit_when_long
 from isa.fields import Kind
 from isa.spec import Instruction, MachineInstruction
 from isa.target import Target
@@ -271,7 +271,7 @@ def _columns(timings: Sequence[Timing]) -> list[Any]:
     ]
 
 
-@walk("order")
+@jit_when_long("order")
 def _in_stretches(
     lows: Any,
     highs: Any,

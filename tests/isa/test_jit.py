@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isa.columns.walks import Walk, walk
+from isa.columns.jit import ColumnFunction, jit_when_long
 
 
-@walk("order")
+@jit_when_long("order")
 def _by_deadline(deadline, order):
     """Places in ascending order of deadlines, by repeated selection."""
     done = [False] * len(deadline)
@@ -37,8 +37,8 @@ def test_python_and_compiled_code_give_what_numpy_gives(values: list[int]) -> No
 def test_numba_loads_where_there_is_enough_to_do() -> None:
     code = """
 import sys, numpy as np
-from isa.columns.walks import walk
-@walk("sums", worth=100)
+from isa.columns.jit import ColumnFunction, jit_when_long
+@jit_when_long("sums", worth=100)
 def running(values, sums):
     total = 0
     for at in range(len(values)):
@@ -59,4 +59,4 @@ def test_a_name_that_is_no_parameter_is_refused() -> None:
         values[0] = 1
 
     with pytest.raises(ValueError):
-        Walk(function, ("other",), 1)
+        ColumnFunction(function, ("other",), 1)

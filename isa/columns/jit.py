@@ -29,8 +29,8 @@ FEW = 500
 """Rows from which on a walk that has been compiled is quicker so."""
 
 
-class Walk:
-    """A function over columns that runs as Python or compiled; see `walk`."""
+class ColumnFunction:
+    """A function over columns that runs as Python or compiled; see `jit_when_long`."""
 
     def __init__(self, function: FunctionType, writes: tuple[str, ...], worth: int) -> None:
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
@@ -73,13 +73,16 @@ class Walk:
         return self._compiled
 
 
-def walk(*writes: str, worth: int = WORTH) -> Callable[[Callable[..., Any]], Walk]:
-    """Make a function a walk. `writes` names the parameters whose columns it changes.
+def jit_when_long(
+    *writes: str, worth: int = WORTH
+) -> Callable[[Callable[..., Any]], ColumnFunction]:
+    """Make a function one that numba compiles where it has much to do. `writes`: the parameters
+    whose columns it changes.
 
     The function may use integers, floats, and columns, which it indexes one dimension at a time:
     as Python it is given lists. It calls no other functions of ours.
 
-    >>> @walk("sums")
+    >>> @jit_when_long("sums")
     ... def running_sums(values, sums):
     ...     total = 0
     ...     for at in range(len(values)):
@@ -91,8 +94,8 @@ def walk(*writes: str, worth: int = WORTH) -> Callable[[Callable[..., Any]], Wal
     [1, 3, 6]
     """
 
-    def wrapped(function: Callable[..., Any]) -> Walk:
+    def wrapped(function: Callable[..., Any]) -> ColumnFunction:
         assert isinstance(function, FunctionType)
-        return Walk(function, writes, worth)
+        return ColumnFunction(function, writes, worth)
 
     return wrapped
