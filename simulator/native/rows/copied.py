@@ -100,8 +100,8 @@ def copying(
     assert isinstance(result, Element)
     source = fields[result.field]
     numbers = "otherwise" in named or not isinstance(source, np.ndarray)
-    if numbers and DTYPES[dtype_name(dst)].is_packed:
-        return None
+    if named and numbers and DTYPES[dtype_name(dst)].is_packed:
+        return None  # packed elements take the number 0 alone, and that in all of a tile
     if not isinstance(source, np.ndarray):
         given, domain = immediate(result), pattern
     elif same_type(dst, source):
