@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graph_compiler.documented import refusal
-from graph_compiler.execute.simplify import forms
 from graph_compiler.hlo.operators.custom import CUSTOM_CALLS
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.kernels import VERSION, binary_path, is_unversioned, places_of_binary
 from graph_compiler.options import has_e4m3fn
 from graph_compiler.scaled_calls import RULES
+from graph_compiler.schedule.simplify import forms
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction, Module

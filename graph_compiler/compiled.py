@@ -119,7 +119,7 @@ class Compiled:
         return {KEY: [list(one) for one in self._ranges]} if self._ranges else {}
 
     def _given(self, inputs: Any) -> list[Array]:
-        from graph_compiler.execute.simplify import leaves
+        from graph_compiler.schedule.simplify import leaves
 
         checked = checked_inputs(self.module, inputs)
         values = [v for v in leaves(tuple(checked)) if np.size(v)]
@@ -133,8 +133,8 @@ class Compiled:
         ]
 
     def _found(self, outputs: Any) -> list[Array]:
-        from graph_compiler.execute.simplify import forms
         from graph_compiler.hlo.types import Shape
+        from graph_compiler.schedule.simplify import forms
 
         given = iter(outputs if isinstance(outputs, (tuple, list)) else [outputs])
         return [

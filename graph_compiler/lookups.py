@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graph_compiler.evaluate import CALLS, DEPTH_LIMIT
-from graph_compiler.execute.simplify import forms
 from graph_compiler.hlo.operators.row import subject
+from graph_compiler.schedule.simplify import forms
 from isa.errors.warned import warn
 from simulator.runtime.index_ranges import IndexRange, complaints
 

@@ -1,17 +1,8 @@
-"""The host executor: modules compiled for this CPU and run. Its middle end also serves `lower`.
+"""The host executor: steps (`graph_compiler.schedule`) run on this CPU.
 
-1. `simplify` makes of a module a `Block` of array `nodes`: calls inlined, tuples taken apart,
-   constants folded, equal operations merged.
-2. `schedule` makes of a block a list of `steps`, visiting nodes in order. Moves are strided
-   `views`; element-wise work stays an expression until something needs it in memory (`fusion`).
-   Dots and convolutions (`contractions`), `reductions`, `movement`, `placement` and `ordering`
-   become kernels; what has no native form is a step that the operator table computes.
-3. `memory_plan` lets buffers share memory and gives the others places in one arena.
-4. `executable` makes of the steps records for a native loop (`driver`), or reads them from disk by
-   a digest of the graph's `structure`. Large calls are cut (`division`) for threads (`teams`).
-
-Kernels are LLVM text: `loops` (maps and reductions), `gemm`, `bodies` (computations of scalars),
-written with `registers`, `elements`, `attributes` and `functions`.
+`memory_plan` lets buffers share memory and gives the others places in one arena. `executable` makes
+records of the steps for a native loop (`driver`), or reads them from disk by a digest of the
+graph's structure, this code and the CPU. `teams` are the threads that share large calls.
 """
 
 from __future__ import annotations
@@ -91,7 +82,7 @@ def execute(
         return evaluate(
             module, *inputs, seed=seed, custom_calls=custom_calls, loop_limit=loop_limit
         )
-    from graph_compiler.execute.simplify import leaves
+    from graph_compiler.schedule.simplify import leaves
 
     count_argument(seed, "seed", 0, MOST_SEED)
     count_argument(loop_limit, "loop_limit", 0, MOST_ITERATIONS)

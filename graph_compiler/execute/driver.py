@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graph_compiler.execute.bodies import Fold, Scatter, Sort
-from graph_compiler.execute.gemm import Gemm
-from graph_compiler.execute.loops import LoopNest
-from graph_compiler.execute.movement import DynamicCopy
+from graph_compiler.host_kernels.bodies import Fold, Scatter, Sort
+from graph_compiler.host_kernels.gemm import Gemm
+from graph_compiler.host_kernels.loops import LoopNest
+from graph_compiler.host_kernels.movement import DynamicCopy
 from simulator.native.codegen.structure import Join, Structure, StructureAt, StructureText
 from simulator.native.codegen.text import WORD, FunctionText, Value
 from simulator.native.threads.workers import run_parts

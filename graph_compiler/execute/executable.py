@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graph_compiler.evaluate import LOOP_LIMIT, Evaluator, endless, memory
-from graph_compiler.execute.division import worth_sharing
 from graph_compiler.execute.driver import BRANCH, END, HOST, JUMP, STATE, ProgramCode
-from graph_compiler.execute.fusion import is_whole, store
 from graph_compiler.execute.memory_plan import MemoryPlan
-from graph_compiler.execute.schedule import HOST_MACHINE, Scheduler
-from graph_compiler.execute.simplify import Simplifier, forms, leaves, packed
-from graph_compiler.execute.steps import Branch, Call, Host, Jump, Label, Program, item_size
-from graph_compiler.execute.structure import structure_digest
 from graph_compiler.execute.teams import taken
-from graph_compiler.execute.views import Buffer, View
 from graph_compiler.hlo.operators import operator
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from graph_compiler.schedule.fusion import is_whole, store
+from graph_compiler.schedule.parts import worth_sharing
+from graph_compiler.schedule.schedule import HOST_MACHINE, Scheduler
+from graph_compiler.schedule.simplify import Simplifier, forms, leaves, packed
+from graph_compiler.schedule.steps import Branch, Call, Host, Jump, Label, Program, item_size
+from graph_compiler.schedule.structure import structure_digest
+from graph_compiler.schedule.views import Buffer, View
 from isa.errors import NeuronError
 from simulator.native.codegen.library import Library, library
 from simulator.native.codegen.object_cache import Cache
@@ -206,7 +206,9 @@ def _generator() -> str:
     """Digest of everything but the graph that a plan depends on."""
     digest = hashlib.sha256()
     here = Path(__file__).resolve().parent
-    files = [*here.glob("*.py"), *here.parent.glob("*.py"), *(here.parent / "hlo").rglob("*.py")]
+    files = [*here.parent.glob("*.py")]
+    for part in ("hlo", "host_kernels", "schedule", "execute"):
+        files += (here.parent / part).rglob("*.py")
     simulator = here.parents[1] / "simulator"
     files += [*(simulator / "native").rglob("*.py"), *(simulator / "numerics").glob("*.py")]
     for path in sorted(files):

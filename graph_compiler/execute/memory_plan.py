@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Sequence
 
-from graph_compiler.execute.steps import Branch, Call, Host, Label, Step
-from graph_compiler.execute.views import Buffer
+from graph_compiler.schedule.steps import Branch, Call, Host, Label, Step
+from graph_compiler.schedule.views import Buffer
 
 ALIGNMENT = 64
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.execute.simplify import forms
-from graph_compiler.execute.steps import Call, Place
-from graph_compiler.execute.views import Buffer, View
+from graph_compiler.schedule.simplify import forms
+from graph_compiler.schedule.steps import Call, Place
+from graph_compiler.schedule.views import Buffer, View
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Module

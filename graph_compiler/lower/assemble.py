@@ -12,20 +12,6 @@ import numpy as np
 from graph_compiler.admission import is_known_target
 from graph_compiler.documented import refusal
 from graph_compiler.evaluate import CALLS
-from graph_compiler.execute import contractions, ordering, placement, reductions
-from graph_compiler.execute.fusion import (
-    Expression,
-    Lazy,
-    Literal,
-    is_whole,
-    materialised,
-    rewritten,
-    store,
-)
-from graph_compiler.execute.schedule import Scheduler
-from graph_compiler.execute.simplify import STRUCTURAL, Simplifier
-from graph_compiler.execute.steps import Machine, place_of
-from graph_compiler.execute.views import MOVES, View
 from graph_compiler.hlo.operators import OPERATORS
 from graph_compiler.hlo.operators.custom import IDENTITIES
 from graph_compiler.hlo.operators.row import subject
@@ -63,12 +49,26 @@ from graph_compiler.lower.rewrites.pairs import OPCODES, as_pairs, has_random_bi
 from graph_compiler.lower.rewrites.ranges import narrow
 from graph_compiler.options import GraphOptions, has_e4m3fn
 from graph_compiler.partitions import refuse_undivided
+from graph_compiler.schedule import contractions, ordering, placement, reductions
+from graph_compiler.schedule.fusion import (
+    Expression,
+    Lazy,
+    Literal,
+    is_whole,
+    materialised,
+    rewritten,
+    store,
+)
+from graph_compiler.schedule.schedule import Scheduler
+from graph_compiler.schedule.simplify import STRUCTURAL, Simplifier
+from graph_compiler.schedule.steps import Machine, place_of
+from graph_compiler.schedule.views import MOVES, View
 from isa.errors import NeuronError
 
 if TYPE_CHECKING:
-    from graph_compiler.execute.nodes import Node
     from graph_compiler.hlo.graph import Module
     from graph_compiler.kernels import Kernels
+    from graph_compiler.schedule.nodes import Node
     from isa.target import Target
     from nki.ir.nodes import Kernel
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graph_compiler.execute.nodes import Block, Node
-from graph_compiler.execute.simplify import is_uniform
-from graph_compiler.execute.views import MOVES
 from graph_compiler.hlo.operators.elementwise.conversion import reduce_precision
 from graph_compiler.hlo.operators.folding import binary_opcode
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.nests.arithmetic import FORMS
 from graph_compiler.options import CAST_TYPES
+from graph_compiler.schedule.nodes import Block, Node
+from graph_compiler.schedule.simplify import is_uniform
+from graph_compiler.schedule.views import MOVES
 from isa.dtypes import DTYPES
 
 if TYPE_CHECKING:

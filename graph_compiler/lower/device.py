@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from graph_compiler.execute.steps import Call, Machine, Place, Program, item_size
-from graph_compiler.execute.views import Buffer, View, count_of, row_major
 from graph_compiler.lower.limits import Limits
 from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.notes import Notes
 from graph_compiler.lower.participants import ranks_of
 from graph_compiler.lower.places import location_of, name_of
+from graph_compiler.schedule.steps import Call, Machine, Place, Program, item_size
+from graph_compiler.schedule.views import Buffer, View, count_of, row_major
 from isa.dtypes import DTYPES as DTYPE_ROWS
 from isa.enums import DgeMode, Memory
 from nki.ir.builder.kernel_builder import Builder
 from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:
-    from graph_compiler.execute.nodes import Node
     from graph_compiler.hlo.graph import Module
     from graph_compiler.lower.control.counted import Window
     from graph_compiler.lower.groups.moments import Squares
     from graph_compiler.lower.rewrites.trips import Count
+    from graph_compiler.schedule.nodes import Node
     from isa.program import SourceLocation
     from isa.target import Target
 

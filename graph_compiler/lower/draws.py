@@ -11,14 +11,14 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from graph_compiler.execute.nodes import Node
-from graph_compiler.execute.schedule import Scheduler
-from graph_compiler.execute.simplify import Simplifier
-from graph_compiler.execute.steps import place_of
-from graph_compiler.execute.views import Buffer, View, count_of
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.expansions.expansions import Text
 from graph_compiler.lower.nests.nest import PARTITIONS, numbers
+from graph_compiler.schedule.nodes import Node
+from graph_compiler.schedule.schedule import Scheduler
+from graph_compiler.schedule.simplify import Simplifier
+from graph_compiler.schedule.steps import place_of
+from graph_compiler.schedule.views import Buffer, View, count_of
 
 if TYPE_CHECKING:
     from graph_compiler.lower.device import Device

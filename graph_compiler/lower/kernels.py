@@ -6,20 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from graph_compiler.execute.fusion import contiguous, store
-from graph_compiler.execute.steps import place_of
-from graph_compiler.execute.views import Buffer, View
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.kernels import Kernels, is_kernel_call, kernel_of
 from graph_compiler.lower.machine import DTYPES
+from graph_compiler.schedule.fusion import contiguous, store
+from graph_compiler.schedule.steps import place_of
+from graph_compiler.schedule.views import Buffer, View
 from isa.errors import NeuronError
 from nki.ir.builder.inline import inline
 
 if TYPE_CHECKING:
-    from graph_compiler.execute.nodes import Form, Node
-    from graph_compiler.execute.schedule import Scheduler
     from graph_compiler.hlo.graph import Instruction
     from graph_compiler.lower.device import Device
+    from graph_compiler.schedule.nodes import Form, Node
+    from graph_compiler.schedule.schedule import Scheduler
     from nki.ir.nodes import Kernel
     from nki.ir.views.tensor import NkiTensor
 

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graph_compiler import compile, evaluate, parse_text
-from graph_compiler.execute.simplify import Simplifier
 from graph_compiler.lower.control import flow
 from graph_compiler.lower.nests import nest
 from graph_compiler.lower.rewrites.composites import COMPOSITES, recognise
 from graph_compiler.lower.rewrites.ranges import narrow
+from graph_compiler.schedule.simplify import Simplifier
 from isa.errors import NeuronError
 from isa.target import TARGETS
 from nki.ir.builder.kernel_builder import Builder

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graph_compiler import compile, parse_text
-from graph_compiler.execute.nodes import Node
 from graph_compiler.lower.rewrites.dominators import FARTHEST, Dominator
+from graph_compiler.schedule.nodes import Node
 
 
 @st.composite

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from graph_compiler import evaluate, execute, parse_text
-from graph_compiler.execute import simplify
 from graph_compiler.execute.executable import Executable, planned
-from graph_compiler.execute.structure import structure_digest
+from graph_compiler.schedule import simplify
+from graph_compiler.schedule.structure import structure_digest
 from isa.errors import NeuronError
 from simulator.native.codegen.library import Library
 from simulator.native.codegen.object_cache import Cache

@@ -15,7 +15,7 @@ from xla_reference import run_xla
 
 from graph_compiler import execute, parse_text
 from graph_compiler.execute import prepare
-from graph_compiler.execute.elements import FORMS
+from graph_compiler.host_kernels.elements import FORMS
 
 Array = np.ndarray[Any, Any]
 

@@ -22,11 +22,12 @@ from random_steps import random_graph
 
 import graph_compiler
 from graph_compiler import evaluate, execute, parse_text
-from graph_compiler.execute import division
-from graph_compiler.execute.division import DividedDimension
 from graph_compiler.execute.executable import Executable, planned
-from graph_compiler.execute.steps import Place
-from graph_compiler.execute.views import Buffer
+from graph_compiler.host_kernels.division import DividedDimension
+from graph_compiler.schedule import parts
+from graph_compiler.schedule.parts import divided_words
+from graph_compiler.schedule.steps import Place
+from graph_compiler.schedule.views import Buffer
 from isa.errors import NeuronError
 from simulator.native.codegen.object_cache import Cache
 
@@ -51,8 +52,8 @@ def eight_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """All threads take part, however busy the machine is, and in small calls too."""
     monkeypatch.setattr(teams, "busy", lambda threads: False)
-    monkeypatch.setattr(division, "LEAST_WORK", 64)
-    monkeypatch.setattr(division, "LEAST_RUN", 64)
+    monkeypatch.setattr(parts, "LEAST_WORK", 64)
+    monkeypatch.setattr(parts, "LEAST_RUN", 64)
 
 
 def dot(left: str, right: str, result: str, attributes: str) -> str:
@@ -233,8 +234,8 @@ def test_generated_graphs_give_the_same_bits(seed: int, tmp_path: Path) -> None:
 def test_random_graphs_give_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops, updates in place, sums of any order of work, their smallest calls divided. How well
     they agree with the reference is seen on one thread (`test_random_graphs`)."""
-    monkeypatch.setattr(division, "LEAST_WORK", 1)
-    monkeypatch.setattr(division, "LEAST_RUN", 1)
+    monkeypatch.setattr(parts, "LEAST_WORK", 1)
+    monkeypatch.setattr(parts, "LEAST_RUN", 1)
     shared = 0
     for seed in range(10):
         graph = random_graph(seeded(seed), 16)
@@ -383,14 +384,14 @@ def test_a_fork_has_threads_of_its_own(tmp_path: Path) -> None:
 def test_parts_cover_the_whole_once() -> None:
     buffer = Buffer(4096)
     words = [Place(buffer, 100), Place(buffer), 77, 5]
-    found = DividedDimension(2, 77, ((0, 4),), 8, ((1, 256),)).parts(words, 4)
+    found = divided_words(DividedDimension(2, 77, ((0, 4),), 8, ((1, 256),)), words, 4)
     assert [part[2] for part in found] == [16, 24, 16, 21]
     starts = [(part[0].offset - 100) // 4 for part in found if isinstance(part[0], Place)]
     assert starts == [0, 16, 40, 56]
     assert [part[1] for part in found] == [Place(buffer, 256 * i) for i in range(4)]
     assert all(part[3] == 5 for part in found)
-    assert DividedDimension(2, 8, (), 8).parts(words, 4) == []
-    assert [part[2] for part in DividedDimension(2, 9, (), 8).parts(words, 4)] == [8, 1]
+    assert divided_words(DividedDimension(2, 8, (), 8), words, 4) == []
+    assert [part[2] for part in divided_words(DividedDimension(2, 9, (), 8), words, 4)] == [8, 1]
 
 
 def test_small_programs_wake_nobody() -> None:

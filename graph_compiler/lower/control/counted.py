@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from graph_compiler.execute import placement
-from graph_compiler.execute.fusion import store
-from graph_compiler.execute.simplify import is_elementwise
-from graph_compiler.execute.steps import item_size
-from graph_compiler.execute.views import Buffer, View, count_of
 from graph_compiler.hlo.operators import OPERATORS
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.aliases import every
 from graph_compiler.lower.rewrites.trips import Count, constant_integer
+from graph_compiler.schedule import placement
+from graph_compiler.schedule.fusion import store
+from graph_compiler.schedule.simplify import is_elementwise
+from graph_compiler.schedule.steps import item_size
+from graph_compiler.schedule.views import Buffer, View, count_of
 
 if TYPE_CHECKING:
     from graph_compiler.evaluate import Evaluator
-    from graph_compiler.execute.nodes import Block, Node
-    from graph_compiler.execute.schedule import Scheduler
     from graph_compiler.lower.device import Device
+    from graph_compiler.schedule.nodes import Block, Node
+    from graph_compiler.schedule.schedule import Scheduler
 
 
 def places_of(evaluator: Evaluator, body: Block, count: Count) -> dict[Node, np.ndarray[Any, Any]]:

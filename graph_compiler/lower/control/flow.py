@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import nki.language as nl
-from graph_compiler.execute.bodies import Fold, Scatter, Sort
-from graph_compiler.execute.fusion import is_whole
-from graph_compiler.execute.loops import LoopNest
-from graph_compiler.execute.movement import DynamicCopy
-from graph_compiler.execute.steps import Call, Place, item_size
-from graph_compiler.execute.views import Buffer, View, count_of
+from graph_compiler.host_kernels.bodies import Fold, Scatter, Sort
+from graph_compiler.host_kernels.loops import LoopNest
+from graph_compiler.host_kernels.movement import DynamicCopy
 from graph_compiler.lower.device import HELD, Device, kernel_of
 from graph_compiler.lower.groups.groups import grouped
 from graph_compiler.lower.machine import DTYPES
@@ -23,6 +20,9 @@ from graph_compiler.lower.nests.column_folds import emit_nest
 from graph_compiler.lower.nests.folds import emit_fold
 from graph_compiler.lower.nests.nest import PARTITIONS
 from graph_compiler.lower.rewrites.trips import Count
+from graph_compiler.schedule.fusion import is_whole
+from graph_compiler.schedule.steps import Call, Place, item_size
+from graph_compiler.schedule.views import Buffer, View, count_of
 from nki.ir.views.tensor import NkiTensor
 
 _EMITTERS: dict[type, Callable[[Device, Any, Any], None]] = {

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from graph_compiler.execute.nodes import Block, Form, Node, is_effect
-from graph_compiler.execute.simplify import is_uniform
-from graph_compiler.execute.structure import computation_digest, stated_attributes
-from graph_compiler.execute.views import count_of
+from graph_compiler.schedule.nodes import Block, Form, Node, is_effect
+from graph_compiler.schedule.simplify import is_uniform
+from graph_compiler.schedule.structure import computation_digest, stated_attributes
+from graph_compiler.schedule.views import count_of
 
 LAYERS = "layers"
 """The operation of a node that stands for layers: `blocks` has one layer, `value` its `Layers`."""

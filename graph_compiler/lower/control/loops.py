@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graph_compiler.execute.fusion import Expression, Lazy, Literal, is_whole, materialised, store
-from graph_compiler.execute.schedule import Scheduler
-from graph_compiler.execute.steps import Call, Place, item_size, place_of
-from graph_compiler.execute.views import Buffer, View, count_of, row_major
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.aliases import every, take_over
 from graph_compiler.lower.control.counted import Window, in_place, places_of, reads_of
 from graph_compiler.lower.control.flow import Counted, While
 from graph_compiler.lower.control.layers import Layers, family_operands
 from graph_compiler.lower.rewrites.trips import Count, count_of_trips
+from graph_compiler.schedule.fusion import Expression, Lazy, Literal, is_whole, materialised, store
+from graph_compiler.schedule.schedule import Scheduler
+from graph_compiler.schedule.steps import Call, Place, item_size, place_of
+from graph_compiler.schedule.views import Buffer, View, count_of, row_major
 
 if TYPE_CHECKING:
-    from graph_compiler.execute.nodes import Node
     from graph_compiler.lower.device import Device
+    from graph_compiler.schedule.nodes import Node
 
 
 def apart(device: Device, schedule: Callable[[], Any]) -> tuple[list[Any], Any]:

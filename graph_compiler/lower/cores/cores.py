@@ -14,8 +14,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from graph_compiler.execute.steps import Call
-from graph_compiler.execute.views import Buffer
 from graph_compiler.lower.aliases import every
 from graph_compiler.lower.control.counted import Window
 from graph_compiler.lower.control.flow import Barrier, Counted
@@ -24,6 +22,8 @@ from graph_compiler.lower.cores.extents import Since, Touch, touches
 from graph_compiler.lower.cores.halves import halves
 from graph_compiler.lower.cores.homes import Settled, settled
 from graph_compiler.lower.draws import Draw
+from graph_compiler.schedule.steps import Call
+from graph_compiler.schedule.views import Buffer
 
 if TYPE_CHECKING:
     from graph_compiler.lower.device import Device

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.execute.bodies import Fold, Sort
-from graph_compiler.execute.loops import LoopNest
-from graph_compiler.execute.movement import DynamicCopy
-from graph_compiler.execute.steps import Call, item_size
+from graph_compiler.host_kernels.bodies import Fold, Sort
+from graph_compiler.host_kernels.loops import LoopNest
+from graph_compiler.host_kernels.movement import DynamicCopy
 from graph_compiler.lower.control.flow import Counted
 from graph_compiler.lower.nests.columns import nest_ns
 from graph_compiler.lower.nests.nest import PARTITIONS
 from graph_compiler.lower.products.convolution import Convolution
 from graph_compiler.lower.products.product import COLUMNS, DEPTH, ROWS, Contraction
+from graph_compiler.schedule.steps import Call, item_size
 from isa.enums import Engine
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from graph_compiler.execute.bodies import Fold, Sort
-from graph_compiler.execute.loops import LoopNest
-from graph_compiler.execute.movement import DynamicCopy
-from graph_compiler.execute.steps import Call, Place, item_size
-from graph_compiler.execute.views import Buffer, View
+from graph_compiler.host_kernels.bodies import Fold, Sort
+from graph_compiler.host_kernels.loops import LoopNest
+from graph_compiler.host_kernels.movement import DynamicCopy
 from graph_compiler.lower.products.convolution import Convolution
 from graph_compiler.lower.products.product import Contraction
+from graph_compiler.schedule.steps import Call, Place, item_size
+from graph_compiler.schedule.views import Buffer, View
 
 
 @dataclass(frozen=True, slots=True)

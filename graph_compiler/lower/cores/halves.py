@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from graph_compiler.execute.bodies import Fold, Sort
-from graph_compiler.execute.contractions import Axes
-from graph_compiler.execute.loops import LoopNest
-from graph_compiler.execute.movement import DynamicCopy
-from graph_compiler.execute.steps import Call, Place, item_size
-from graph_compiler.execute.views import View
+from graph_compiler.host_kernels.bodies import Fold, Sort
+from graph_compiler.host_kernels.loops import LoopNest
+from graph_compiler.host_kernels.movement import DynamicCopy
 from graph_compiler.lower.nests.nest import PARTITIONS, divisor
 from graph_compiler.lower.products.convolution import Convolution
 from graph_compiler.lower.products.product import Contraction
+from graph_compiler.schedule.contractions import Axes
+from graph_compiler.schedule.steps import Call, Place, item_size
+from graph_compiler.schedule.views import View
 
 Halves = tuple[Any, Any]
 

@@ -16,14 +16,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from graph_compiler.execute.steps import Call, Place, item_size
-from graph_compiler.execute.views import Buffer, View
 from graph_compiler.lower.aliases import every
 from graph_compiler.lower.control.counted import reads_of
 from graph_compiler.lower.control.flow import Barrier, Counted
 from graph_compiler.lower.cores.extents import touches
 from graph_compiler.lower.products.convolution import Convolution
 from graph_compiler.lower.products.product import Contraction
+from graph_compiler.schedule.steps import Call, Place, item_size
+from graph_compiler.schedule.views import Buffer, View
 
 if TYPE_CHECKING:
     from graph_compiler.lower.device import Device

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graph_compiler.execute.fusion import contiguous
-from graph_compiler.execute.steps import item_size
-from graph_compiler.execute.views import View, row_major
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.machine import DTYPES
+from graph_compiler.schedule.fusion import contiguous
+from graph_compiler.schedule.steps import item_size
+from graph_compiler.schedule.views import View, row_major
 
 if TYPE_CHECKING:
-    from graph_compiler.execute.nodes import Node
-    from graph_compiler.execute.schedule import Scheduler
+    from graph_compiler.schedule.nodes import Node
+    from graph_compiler.schedule.schedule import Scheduler
 
 
 def other_width(scheduler: Scheduler, node: Node) -> View | None:

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from graph_compiler.execute.fusion import contiguous
-from graph_compiler.execute.steps import place_of
 from graph_compiler.hlo.operators.collectives.groups import group_of, group_size
 from graph_compiler.hlo.operators.custom.shard_map import checked_shardings
 from graph_compiler.hlo.operators.folding import binary_opcode
@@ -23,15 +21,17 @@ from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.expansions.expansions import STEP, Text, braces, expanded
 from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.participants import TO_GLOBAL, TO_LOCAL, Member, members_of
+from graph_compiler.schedule.fusion import contiguous
+from graph_compiler.schedule.steps import place_of
 from isa.errors import NeuronError
 
 if TYPE_CHECKING:
-    from graph_compiler.execute.nodes import Node
-    from graph_compiler.execute.schedule import Scheduler
-    from graph_compiler.execute.views import Buffer, View
     from graph_compiler.hlo.graph import Instruction
     from graph_compiler.hlo.operators.custom.shard_map import Sharding
     from graph_compiler.lower.device import Device
+    from graph_compiler.schedule.nodes import Node
+    from graph_compiler.schedule.schedule import Scheduler
+    from graph_compiler.schedule.views import Buffer, View
 
 EXCHANGE, NUMBER = "rank-exchange", "rank-number"
 """Targets of the private custom calls."""

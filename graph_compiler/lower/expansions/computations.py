@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.execute.bodies import Body, Fold
-from graph_compiler.execute.fusion import Expression, Lazy, Literal
-from graph_compiler.execute.placement import padded
-from graph_compiler.execute.reductions import body_of, call, operand_of
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from graph_compiler.host_kernels.bodies import Body, Fold
 from graph_compiler.lower.expansions.expansions import STEP, Text, expanded, shape
 from graph_compiler.lower.expansions.linear import RowLoop
+from graph_compiler.schedule.fusion import Expression, Lazy, Literal
+from graph_compiler.schedule.placement import padded
+from graph_compiler.schedule.reductions import body_of, call, operand_of
 
 if TYPE_CHECKING:
-    from graph_compiler.execute.nodes import Node
-    from graph_compiler.execute.schedule import Scheduler
+    from graph_compiler.schedule.nodes import Node
+    from graph_compiler.schedule.schedule import Scheduler
 
 
 def map_elements(scheduler: Scheduler, node: Node) -> Lazy | None:

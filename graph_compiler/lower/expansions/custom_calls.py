@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.execute.ordering import top_of
 from graph_compiler.hlo.operators.custom import dimension_of
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.expansions.expansions import Expansion, Text, braces
+from graph_compiler.schedule.ordering import top_of
 
 if TYPE_CHECKING:
-    from graph_compiler.execute.nodes import Node
-    from graph_compiler.execute.schedule import Scheduler
+    from graph_compiler.schedule.nodes import Node
+    from graph_compiler.schedule.schedule import Scheduler
 
 # Functions of every element
 

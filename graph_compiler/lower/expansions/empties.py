@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from graph_compiler.lower.expansions.expansions import Text, braces
 
 if TYPE_CHECKING:
-    from graph_compiler.execute.nodes import Node
-    from graph_compiler.execute.schedule import Scheduler
+    from graph_compiler.schedule.nodes import Node
+    from graph_compiler.schedule.schedule import Scheduler
 
 
 def _initial(text: Text, node: Node) -> list[str]:

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from graph_compiler.execute.schedule import Scheduler
-from graph_compiler.execute.simplify import Simplifier
+from graph_compiler.schedule.schedule import Scheduler
+from graph_compiler.schedule.simplify import Simplifier
 from isa.errors import NeuronError
 
 if TYPE_CHECKING:
-    from graph_compiler.execute.nodes import Node
     from graph_compiler.hlo.graph import Computation, Instruction
     from graph_compiler.lower.device import Device
+    from graph_compiler.schedule.nodes import Node
 
 Dims = Sequence[int]
 

@@ -12,7 +12,7 @@ from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.expansions.expansions import Expansion, Text, braces
 
 if TYPE_CHECKING:
-    from graph_compiler.execute.nodes import Node
+    from graph_compiler.schedule.nodes import Node
 
 SMALL = 1 << 15
 """Products of elements up to which a dot of integers is element-wise work and a sum."""

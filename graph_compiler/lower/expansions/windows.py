@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graph_compiler.execute.contractions import converted
-from graph_compiler.execute.fusion import (
+from graph_compiler.hlo.operators.folding import binary_opcode
+from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from graph_compiler.lower.expansions.expansions import Text
+from graph_compiler.schedule.contractions import converted
+from graph_compiler.schedule.fusion import (
     Expression,
     Lazy,
     Literal,
@@ -16,15 +19,12 @@ from graph_compiler.execute.fusion import (
     materialised,
     store,
 )
-from graph_compiler.execute.placement import padded
-from graph_compiler.execute.views import View
-from graph_compiler.hlo.operators.folding import binary_opcode
-from graph_compiler.hlo.types import PRIMITIVE_TYPES
-from graph_compiler.lower.expansions.expansions import Text
+from graph_compiler.schedule.placement import padded
+from graph_compiler.schedule.views import View
 
 if TYPE_CHECKING:
-    from graph_compiler.execute.nodes import Node
-    from graph_compiler.execute.schedule import Scheduler
+    from graph_compiler.schedule.nodes import Node
+    from graph_compiler.schedule.schedule import Scheduler
 
 LONG = 128
 """Elements along a dimension from which on a window is folded by doubling."""

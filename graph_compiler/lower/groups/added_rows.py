@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from graph_compiler.execute.elements import ElementStep
-from graph_compiler.execute.loops import LoopNest
-from graph_compiler.execute.registers import kind
+from graph_compiler.host_kernels.elements import ElementStep
+from graph_compiler.host_kernels.loops import LoopNest
+from graph_compiler.host_kernels.registers import kind
 from graph_compiler.lower.groups.members import RowNest, goes_by_column
 from graph_compiler.lower.nests.evaluation import is_widened
 from graph_compiler.lower.nests.nest import Axis

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from graph_compiler.execute.views import Buffer
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.groups.members import (
     Member,
@@ -32,6 +31,7 @@ from graph_compiler.lower.nests.nest import PARTITIONS, UNROLLED, axes_of
 from graph_compiler.lower.products.convolution import Convolution
 from graph_compiler.lower.products.product import Contraction
 from graph_compiler.lower.products.results import with_nests
+from graph_compiler.schedule.views import Buffer
 
 LEAST_ROWS = 32
 """Rows below which partitions would be left idle."""

@@ -13,11 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from graph_compiler.execute.contractions import Product, joined
-from graph_compiler.execute.loops import LoopNest
-from graph_compiler.execute.registers import kind
-from graph_compiler.execute.steps import Call, Place, item_size, place_of
-from graph_compiler.execute.views import Buffer
+from graph_compiler.host_kernels.loops import LoopNest
+from graph_compiler.host_kernels.registers import kind
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.nests.arithmetic import ACTIVATIONS
 from graph_compiler.lower.nests.elementwise import types_of
@@ -25,6 +22,9 @@ from graph_compiler.lower.nests.evaluation import computes_in_fp32
 from graph_compiler.lower.nests.nest import Axis, axes_of
 from graph_compiler.lower.products.product import Contraction
 from graph_compiler.lower.products.sides import Sides, depth_in_rows
+from graph_compiler.schedule.contractions import Product, joined
+from graph_compiler.schedule.steps import Call, Place, item_size, place_of
+from graph_compiler.schedule.views import Buffer
 
 
 class Use(NamedTuple):

@@ -15,10 +15,10 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from graph_compiler.execute.nodes import Block, Node
-from graph_compiler.execute.views import count_of
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.groups.members import Member, RowNest
+from graph_compiler.schedule.nodes import Block, Node
+from graph_compiler.schedule.views import count_of
 from isa.alu import ALU
 from nki.ir.views.tensor import NkiTensor
 

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.execute.steps import item_size, place_of
-from graph_compiler.execute.views import Buffer
 from graph_compiler.lower.device import HELD, Device
 from graph_compiler.lower.groups.added_rows import AddedRow
 from graph_compiler.lower.groups.members import LEFT, TARGET, RowNest, RowProduct
@@ -19,6 +17,8 @@ from graph_compiler.lower.nests.nest import PARTITIONS, UNROLLED
 from graph_compiler.lower.nests.operands import Resident, Stored
 from graph_compiler.lower.products.product import COLUMNS
 from graph_compiler.lower.products.sides import Run
+from graph_compiler.schedule.steps import item_size, place_of
+from graph_compiler.schedule.views import Buffer
 from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
 

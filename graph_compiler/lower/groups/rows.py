@@ -9,8 +9,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import nki.language as nl
-from graph_compiler.execute.steps import Place, item_size
-from graph_compiler.execute.views import Buffer
 from graph_compiler.lower.device import HELD, Device
 from graph_compiler.lower.groups.added_rows import AddedRow, without_row
 from graph_compiler.lower.groups.members import (
@@ -49,6 +47,8 @@ from graph_compiler.lower.nests.nest import (
 )
 from graph_compiler.lower.nests.operands import Loaded, Operand, Resident, Stored, everywhere
 from graph_compiler.lower.products.sides import Sides, depth_by_dma
+from graph_compiler.schedule.steps import Place, item_size
+from graph_compiler.schedule.views import Buffer
 from isa.alu import ALU
 from isa.enums import Engine
 from nki.ir.views.tensor import NkiTensor

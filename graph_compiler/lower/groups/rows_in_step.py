@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from graph_compiler.execute.steps import Place
-from graph_compiler.execute.views import Buffer
 from graph_compiler.lower.groups.members import RowNest, RowProduct
 from graph_compiler.lower.groups.row_products import Beside, Fixed, RowProducts, Tile, Tiles
 from graph_compiler.lower.groups.turned_products import Right
@@ -20,6 +18,8 @@ from graph_compiler.lower.machine import SUMS
 from graph_compiler.lower.nests.elementwise import Nest
 from graph_compiler.lower.nests.nest import FREE_RANK, Axis, Tiling
 from graph_compiler.lower.nests.operands import Operand, Resident, Stored
+from graph_compiler.schedule.steps import Place
+from graph_compiler.schedule.views import Buffer
 from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 import nki.language as nl
-from graph_compiler.execute.movement import DynamicCopy
-from graph_compiler.execute.steps import Place, place_of
-from graph_compiler.execute.views import collapsed
+from graph_compiler.host_kernels.movement import DynamicCopy
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nests.nest import PARTITIONS, numbers
+from graph_compiler.schedule.steps import Place, place_of
+from graph_compiler.schedule.views import collapsed
 from nki.ir.views.tensor import NkiTensor
 
 _TYPES = {1: "u8", 2: "u16", 4: "u32"}

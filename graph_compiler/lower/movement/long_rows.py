@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 import nki.language as nl
-from graph_compiler.execute.bodies import Body, Sort
-from graph_compiler.execute.steps import Place, item_size
-from graph_compiler.execute.views import row_major
+from graph_compiler.host_kernels.bodies import Body, Sort
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nests.evaluation import evaluate
 from graph_compiler.lower.nests.nest import PARTITIONS, numbers
+from graph_compiler.schedule.steps import Place, item_size
+from graph_compiler.schedule.views import row_major
 from isa.alu import ALU
 from isa.enums import OobMode
 from nki.ir.views.tensor import NkiTensor

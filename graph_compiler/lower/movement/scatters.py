@@ -16,10 +16,8 @@ from typing import Any
 import numpy as np
 
 import nki.language as nl
-from graph_compiler.execute.bodies import Scatter
-from graph_compiler.execute.registers import kind
-from graph_compiler.execute.steps import Place
-from graph_compiler.execute.views import collapsed, row_major
+from graph_compiler.host_kernels.bodies import Scatter
+from graph_compiler.host_kernels.registers import kind
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.machine import DTYPES, PARTITIONS, SUMS
 from graph_compiler.lower.movement.blocks import (
@@ -30,6 +28,8 @@ from graph_compiler.lower.movement.blocks import (
     one_after_another,
 )
 from graph_compiler.lower.nests.evaluation import evaluate
+from graph_compiler.schedule.steps import Place
+from graph_compiler.schedule.views import collapsed, row_major
 from isa.alu import ALU
 from isa.enums import Memory, OobMode
 from nki.ir.views.tensor import NkiTensor

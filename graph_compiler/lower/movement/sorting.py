@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import nki.language as nl
-from graph_compiler.execute.bodies import Sort
+from graph_compiler.host_kernels.bodies import Sort
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.movement.long_rows import by_rank, in_parts

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import nki.language as nl
-from graph_compiler.execute.elements import ElementStep
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from graph_compiler.host_kernels.elements import ElementStep
 from graph_compiler.lower.nests.integers import tiles
 from nki.ir.views.tensor import NkiTensor
 

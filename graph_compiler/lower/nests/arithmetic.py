@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import nki.language as nl
-from graph_compiler.execute.attributes import Number, comparison, source_of
-from graph_compiler.execute.elements import TOTAL, UNSUPPORTED, ElementStep
-from graph_compiler.execute.registers import kind
-from graph_compiler.execute.steps import item_size
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from graph_compiler.host_kernels.elements import TOTAL, UNSUPPORTED, ElementStep
+from graph_compiler.host_kernels.registers import kind
 from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nests import angles, integers
 from graph_compiler.lower.rewrites.composites import COMPOSITES
+from graph_compiler.schedule.attributes import Number, comparison, source_of
+from graph_compiler.schedule.steps import item_size
 from isa.alu import ALU
 from isa.enums import ReduceCommand
 from isa.operations.accumulate import SelectReduce
@@ -32,7 +32,7 @@ from nki.language.lowering.emitter import Emitter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from graph_compiler.execute.nodes import Node
+    from graph_compiler.schedule.nodes import Node
 
 Value = NkiTensor | float | int
 Form = Callable[[Sequence[Any], ElementStep], NkiTensor]

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import nki.language as nl
-from graph_compiler.execute.loops import LoopNest
-from graph_compiler.execute.steps import Place
+from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.machine import DTYPES, PARTITIONS, SUMS
 from graph_compiler.lower.nests.columns import (
@@ -33,6 +32,7 @@ from graph_compiler.lower.nests.elementwise import (
 from graph_compiler.lower.nests.evaluation import as_tile, evaluate
 from graph_compiler.lower.nests.nest import Axis, numbers
 from graph_compiler.lower.nests.operands import Stored, stored
+from graph_compiler.schedule.steps import Place
 from isa.alu import ALU
 from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor

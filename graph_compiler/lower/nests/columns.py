@@ -13,10 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from graph_compiler.execute.elements import ElementStep
-from graph_compiler.execute.loops import LoopNest
-from graph_compiler.execute.registers import kind
-from graph_compiler.execute.steps import item_size
+from graph_compiler.host_kernels.elements import ElementStep
+from graph_compiler.host_kernels.loops import LoopNest
+from graph_compiler.host_kernels.registers import kind
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.machine import BANKS, PARTITIONS, SUMS
 from graph_compiler.lower.nests.elementwise import (
@@ -26,6 +25,7 @@ from graph_compiler.lower.nests.elementwise import (
     types_of,
 )
 from graph_compiler.lower.nests.nest import Axis, axes_of
+from graph_compiler.schedule.steps import item_size
 from isa.enums import Engine
 
 _BESIDE = 0.38

@@ -1,7 +1,7 @@
 """Loop nests of fused element-wise work: maps, and folds along dimensions.
 
-The nests are those that the host's kernels are made of (`graph_compiler.execute.loops.Loop`). A
-leaf that is the same for all tiles is loaded once; values that are the same along a dimension are
+The nests are those that the host's kernels are made of (`graph_compiler.host_kernels.loops.Loop`).
+A leaf that is the same for all tiles is loaded once; values that are the same along a dimension are
 computed once there.
 """
 
@@ -13,12 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 import nki.language as nl
-from graph_compiler.execute.elements import ElementStep
-from graph_compiler.execute.loops import IDENTITIES, LoopNest
-from graph_compiler.execute.registers import kind
-from graph_compiler.execute.steps import Place, item_size
-from graph_compiler.execute.views import row_major
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from graph_compiler.host_kernels.elements import ElementStep
+from graph_compiler.host_kernels.loops import IDENTITIES, LoopNest
+from graph_compiler.host_kernels.registers import kind
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nests import arithmetic
@@ -42,6 +40,8 @@ from graph_compiler.lower.nests.nest import (
 )
 from graph_compiler.lower.nests.operands import Operand, Stored, stored
 from graph_compiler.lower.nests.permutation import permutation_of
+from graph_compiler.schedule.steps import Place, item_size
+from graph_compiler.schedule.views import row_major
 from isa.alu import ACTIVATIONS as FUNCTIONS
 from isa.alu import ALU
 from isa.enums import Memory

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import nki.language as nl
-from graph_compiler.execute.elements import ElementStep
-from graph_compiler.execute.loops import LoopNest
-from graph_compiler.execute.registers import kind
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from graph_compiler.host_kernels.elements import ElementStep
+from graph_compiler.host_kernels.loops import LoopNest
+from graph_compiler.host_kernels.registers import kind
 from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nests import arithmetic
 from graph_compiler.lower.nests.arithmetic import Value

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import nki.language as nl
-from graph_compiler.execute.bodies import Fold
-from graph_compiler.execute.steps import Place, item_size
-from graph_compiler.execute.views import row_major
+from graph_compiler.host_kernels.bodies import Fold
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nests.elementwise import ROOM, fold_halves, full_pattern
 from graph_compiler.lower.nests.evaluation import evaluate
 from graph_compiler.lower.nests.nest import Tile, axes_of, cost, each_tile, tilings
 from graph_compiler.lower.nests.operands import Stored
+from graph_compiler.schedule.steps import Place, item_size
+from graph_compiler.schedule.views import row_major
 from isa.errors import NeuronError
 from nki.ir.views.tensor import NkiTensor
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import nki.language as nl
-from graph_compiler.execute.elements import ElementStep
-from graph_compiler.execute.registers import kind
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from graph_compiler.host_kernels.elements import ElementStep
+from graph_compiler.host_kernels.registers import kind
 from nki.ir.views.tensor import NkiTensor
 
 Form = Callable[[Sequence[Any], ElementStep], NkiTensor]

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import nki.language as nl
-from graph_compiler.execute.steps import Place
 from graph_compiler.lower.device import Device, Pattern
 from graph_compiler.lower.machine import DTYPES
+from graph_compiler.schedule.steps import Place
 from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
 

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
-from graph_compiler.execute.loops import LoopNest
-from graph_compiler.execute.steps import item_size
+from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.lower.device import Device
 from graph_compiler.lower.machine import BANK, PARTITIONS
 from graph_compiler.lower.nests.nest import Axis, axes_of
+from graph_compiler.schedule.steps import item_size
 from isa.enums import Engine
 from isa.target import Target
 

@@ -11,19 +11,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from graph_compiler.execute import contractions
-from graph_compiler.execute.fusion import Lazy, materialised, store
-from graph_compiler.execute.steps import Call, item_size
-from graph_compiler.execute.views import Buffer, View, row_major
 from graph_compiler.hlo.operators.convolution import _places
 from graph_compiler.lower.machine import PARTITIONS
 from graph_compiler.lower.products.product import MULTIPLIED
+from graph_compiler.schedule import contractions
+from graph_compiler.schedule.fusion import Lazy, materialised, store
+from graph_compiler.schedule.steps import Call, item_size
+from graph_compiler.schedule.views import Buffer, View, row_major
 from isa.enums import Engine
 
 if TYPE_CHECKING:
-    from graph_compiler.execute.nodes import Node
-    from graph_compiler.execute.schedule import Scheduler
     from graph_compiler.lower.device import Device
+    from graph_compiler.schedule.nodes import Node
+    from graph_compiler.schedule.schedule import Scheduler
 
 POSITIONS = 128
 """Places of a window up to which it is one."""

@@ -14,8 +14,6 @@ from functools import cache, cached_property, partial
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from graph_compiler.execute.contractions import joined
-from graph_compiler.execute.steps import item_size, place_of
 from graph_compiler.lower.device import HELD
 from graph_compiler.lower.machine import BANKS, DTYPES
 from graph_compiler.lower.nests.nest import UNROLLED, numbers
@@ -28,6 +26,8 @@ from graph_compiler.lower.products.sides import (
     grouped,
     runs,
 )
+from graph_compiler.schedule.contractions import joined
+from graph_compiler.schedule.steps import item_size, place_of
 from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor
 

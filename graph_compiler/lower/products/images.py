@@ -15,7 +15,6 @@ from functools import cache, partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.execute.steps import item_size, place_of
 from graph_compiler.lower.machine import BANK, DTYPES, PARTITIONS
 from graph_compiler.lower.nests.nest import numbers
 from graph_compiler.lower.nests.operands import Stored
@@ -40,6 +39,7 @@ from graph_compiler.lower.products.bands import (
 )
 from graph_compiler.lower.products.results import OUTPUT, Cells, Results, Sums, unit
 from graph_compiler.lower.products.sides import into_bank
+from graph_compiler.schedule.steps import item_size, place_of
 from isa.dtypes import DTYPES as DTYPE_ROWS
 from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor

@@ -13,10 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import nki.language as nl
-from graph_compiler.execute.contractions import Axes, Product, converted, joined, narrow_source
-from graph_compiler.execute.fusion import Lazy
-from graph_compiler.execute.steps import Products, Program, item_size, place_of
-from graph_compiler.execute.views import Buffer, View
 from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nests.nest import numbers
 from graph_compiler.lower.products.cut import COLUMNS, RESIDENT, ROWS, Cut, Elements
@@ -29,6 +25,10 @@ from graph_compiler.lower.products.sides import (
     runs,
     turned,
 )
+from graph_compiler.schedule.contractions import Axes, Product, converted, joined, narrow_source
+from graph_compiler.schedule.fusion import Lazy
+from graph_compiler.schedule.steps import Products, Program, item_size, place_of
+from graph_compiler.schedule.views import Buffer, View
 from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
 

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from graph_compiler.execute.loops import LoopNest
-from graph_compiler.execute.steps import Call, Place, place_of
-from graph_compiler.execute.views import Buffer, View
+from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.lower.machine import DTYPES, PARTITIONS
 from graph_compiler.lower.nests.elementwise import types_of
 from graph_compiler.lower.nests.evaluation import as_tile, computes_in_fp32, evaluate, to_sizes
 from graph_compiler.lower.nests.operands import Stored, everywhere, same
+from graph_compiler.schedule.steps import Call, Place, place_of
+from graph_compiler.schedule.views import Buffer, View
 from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:

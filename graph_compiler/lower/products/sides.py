@@ -12,9 +12,9 @@ from functools import cache, partial
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from graph_compiler.execute.contractions import Axes, Product
-from graph_compiler.execute.steps import Place, item_size, place_of
 from graph_compiler.lower.machine import BANK, DTYPES, PARTITIONS
+from graph_compiler.schedule.contractions import Axes, Product
+from graph_compiler.schedule.steps import Place, item_size, place_of
 from isa.dtypes import DTYPES as DTYPE_ROWS
 from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor

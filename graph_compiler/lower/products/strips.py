@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.execute.steps import item_size, place_of
 from graph_compiler.lower.machine import BANK, DTYPES, PARTITIONS
 from graph_compiler.lower.nests.nest import numbers
 from graph_compiler.lower.nests.operands import Stored
@@ -31,6 +30,7 @@ from graph_compiler.lower.products.bands import (
     turning_passes,
 )
 from graph_compiler.lower.products.results import OUTPUT, Cells, Results, Sums, unit
+from graph_compiler.schedule.steps import item_size, place_of
 from isa.dtypes import DTYPES as DTYPE_ROWS
 from isa.enums import Engine, Memory
 from isa.target import Target

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from graph_compiler.evaluate import Evaluator
-from graph_compiler.execute.nodes import Block, Node
-from graph_compiler.execute.simplify import is_elementwise, is_uniform
 from graph_compiler.hlo.graph import Module
 from graph_compiler.hlo.operators import OPERATORS
 from graph_compiler.hlo.operators.elementwise.transcendental import Erf
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.rewrites.dominators import Dominator
+from graph_compiler.schedule.nodes import Block, Node
+from graph_compiler.schedule.simplify import is_elementwise, is_uniform
 
 Array = np.ndarray[Any, Any]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from graph_compiler.execute.nodes import Node
+    from graph_compiler.schedule.nodes import Node
 
 FARTHEST = 3
 """How many of the farthest values a node knows."""

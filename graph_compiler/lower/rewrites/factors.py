@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from graph_compiler.execute.nodes import Block, Node
 from graph_compiler.hlo.operators.convolution import _places
+from graph_compiler.schedule.nodes import Block, Node
 
 _SINGLE = "f32"
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from graph_compiler.execute.nodes import Block, Form, Node
-from graph_compiler.execute.views import MOVES
 from graph_compiler.hlo.graph import Instruction
 from graph_compiler.hlo.types import PRIMITIVE_TYPES, Shape
+from graph_compiler.schedule.nodes import Block, Form, Node
+from graph_compiler.schedule.views import MOVES
 
 FLOAT8 = "f8e4m3fn"
 _CODES, _NUMBERS, _HELD = "u8", "bf16", "f8e4m3"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from graph_compiler.execute.nodes import Block, Node
+from graph_compiler.schedule.nodes import Block, Node
 
 _ORDERS = ("reshape", "transpose")
 

@@ -17,7 +17,7 @@ from graph_compiler.lower.rewrites.pair_numbers import BITS, HALF, WIDE, Binary,
 from graph_compiler.lower.rewrites.random_bits import GENERATORS, Halves, words_of_state
 
 if TYPE_CHECKING:
-    from graph_compiler.execute.nodes import Node
+    from graph_compiler.schedule.nodes import Node
 
 Rule = Callable[[Text, "Node", Sequence[Any]], "list[Any] | None"]
 

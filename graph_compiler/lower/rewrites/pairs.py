@@ -16,9 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graph_compiler.execute.nodes import Block, Node
-from graph_compiler.execute.simplify import Simplifier
-from graph_compiler.execute.views import MOVES
 from graph_compiler.hlo.graph import Computation
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.text import parse_text
@@ -34,6 +31,9 @@ from graph_compiler.lower.rewrites.pair_rules import (
     words,
 )
 from graph_compiler.lower.rewrites.random_bits import Halves
+from graph_compiler.schedule.nodes import Block, Node
+from graph_compiler.schedule.simplify import Simplifier
+from graph_compiler.schedule.views import MOVES
 from isa.errors import NeuronError
 
 OPCODES = frozenset(RULES)

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from graph_compiler.execute.nodes import Block, Node
-from graph_compiler.execute.views import MOVES, count_of
 from graph_compiler.hlo.operators.folding import binary_opcode
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.rewrites.trips import count_of_trips
+from graph_compiler.schedule.nodes import Block, Node
+from graph_compiler.schedule.views import MOVES, count_of
 
 
 class Range(NamedTuple):

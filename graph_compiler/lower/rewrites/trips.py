@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from graph_compiler.execute.nodes import Node
-    from graph_compiler.execute.views import Buffer
+    from graph_compiler.schedule.nodes import Node
+    from graph_compiler.schedule.views import Buffer
 
 MOST = 1 << 16
 """Trips up to which places are computed for each."""

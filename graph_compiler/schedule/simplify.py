@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graph_compiler.evaluate import CALLS, DEPTH_LIMIT, Evaluator
-from graph_compiler.execute.nodes import Block, Form, Node
-from graph_compiler.execute.views import MOVES
 from graph_compiler.hlo.operators import operator
 from graph_compiler.hlo.operators.control import placeholder
 from graph_compiler.hlo.operators.elementwise.binary import Binary
@@ -21,6 +19,8 @@ from graph_compiler.hlo.operators.elementwise.comparison import Clamp, Select
 from graph_compiler.hlo.operators.elementwise.conversion import Convert
 from graph_compiler.hlo.operators.elementwise.unary import Unary
 from graph_compiler.hlo.operators.row import Operator
+from graph_compiler.schedule.nodes import Block, Form, Node
+from graph_compiler.schedule.views import MOVES
 from isa.errors import NeuronError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from graph_compiler.execute.elements import TOTAL, ElementStep, emit
-from graph_compiler.execute.registers import decode, encode, kind, register, storage
+from graph_compiler.host_kernels.elements import TOTAL, ElementStep, emit
+from graph_compiler.host_kernels.registers import decode, encode, kind, register, storage
 from simulator.native.codegen.text import FunctionText, Value
 
 Strides = tuple[int, ...]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.execute.elements import FORMS, POWERS, TOTAL, UNSUPPORTED, has_form
-from graph_compiler.execute.registers import is_rounded
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from graph_compiler.host_kernels.elements import FORMS, POWERS, TOTAL, UNSUPPORTED, has_form
+from graph_compiler.host_kernels.registers import is_rounded
 
 if TYPE_CHECKING:
-    from graph_compiler.execute.nodes import Node
+    from graph_compiler.schedule.nodes import Node
 
 Number = Callable[["Node"], Any]
 """The number that a node is everywhere, None where it is not one that is known."""

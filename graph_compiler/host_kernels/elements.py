@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from graph_compiler.execute import functions
-from graph_compiler.execute.registers import kind, register, rounded
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from graph_compiler.host_kernels import functions
+from graph_compiler.host_kernels.registers import kind, register, rounded
 from simulator.native.codegen.text import FunctionText, Value, bits_of
 from simulator.native.codegen.vectors import VectorArithmetic, printed
 from simulator.numerics import polynomial

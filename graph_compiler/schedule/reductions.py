@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.execute.attributes import source_of
-from graph_compiler.execute.bodies import Body, Fold, Operand
-from graph_compiler.execute.elements import UNSUPPORTED, ElementStep
-from graph_compiler.execute.fusion import reduce
-from graph_compiler.execute.loops import folds, literal
-from graph_compiler.execute.placement import padded
-from graph_compiler.execute.registers import register
-from graph_compiler.execute.steps import Call, Place, place_of
-from graph_compiler.execute.views import MOVES, View, count_of
 from graph_compiler.hlo.operators.folding import binary_opcode
+from graph_compiler.host_kernels.bodies import Body, Fold, Operand
+from graph_compiler.host_kernels.elements import UNSUPPORTED, ElementStep
+from graph_compiler.host_kernels.loops import folds, literal
+from graph_compiler.host_kernels.registers import register
+from graph_compiler.schedule.attributes import source_of
+from graph_compiler.schedule.fusion import reduce
+from graph_compiler.schedule.placement import padded
+from graph_compiler.schedule.steps import Call, Place, place_of
+from graph_compiler.schedule.views import MOVES, View, count_of
 
 if TYPE_CHECKING:
     from graph_compiler.execute.driver import Kernel
-    from graph_compiler.execute.nodes import Node
-    from graph_compiler.execute.schedule import Scheduler
     from graph_compiler.hlo.graph import Computation
+    from graph_compiler.schedule.nodes import Node
+    from graph_compiler.schedule.schedule import Scheduler
 
 
 def reduce_along(scheduler: Scheduler, node: Node) -> Any:

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from graph_compiler.execute import contractions, ordering, placement, reductions
-from graph_compiler.execute.attributes import native_attribute, native_operands
-from graph_compiler.execute.elements import UNSUPPORTED
-from graph_compiler.execute.fusion import (
+from graph_compiler.host_kernels.elements import UNSUPPORTED
+from graph_compiler.schedule import contractions, ordering, placement, reductions
+from graph_compiler.schedule.attributes import native_attribute, native_operands
+from graph_compiler.schedule.fusion import (
     LEAVES_LIMIT,
     STEPS_LIMIT,
     Expression,
@@ -27,9 +27,9 @@ from graph_compiler.execute.fusion import (
     rewritten,
     store,
 )
-from graph_compiler.execute.nodes import Block, Node, is_effect
-from graph_compiler.execute.simplify import Simplifier, is_uniform
-from graph_compiler.execute.steps import (
+from graph_compiler.schedule.nodes import Block, Node, is_effect
+from graph_compiler.schedule.simplify import Simplifier, is_uniform
+from graph_compiler.schedule.steps import (
     Branch,
     Host,
     Jump,
@@ -38,7 +38,7 @@ from graph_compiler.execute.steps import (
     Program,
     place_of,
 )
-from graph_compiler.execute.views import MOVES, View, count_of
+from graph_compiler.schedule.views import MOVES, View, count_of
 
 
 class Scheduler:

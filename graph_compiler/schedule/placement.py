@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from graph_compiler.execute.fusion import Lazy, broadcast_to, store
-from graph_compiler.execute.movement import DynamicCopy
-from graph_compiler.execute.registers import register
-from graph_compiler.execute.steps import Call, Place, Program, item_size, place_of
-from graph_compiler.execute.views import View
 from graph_compiler.hlo.operators.slicing import padding_of
+from graph_compiler.host_kernels.movement import DynamicCopy
+from graph_compiler.host_kernels.registers import register
+from graph_compiler.schedule.fusion import Lazy, broadcast_to, store
+from graph_compiler.schedule.steps import Call, Place, Program, item_size, place_of
+from graph_compiler.schedule.views import View
 
 if TYPE_CHECKING:
-    from graph_compiler.execute.nodes import Node
-    from graph_compiler.execute.schedule import Scheduler
+    from graph_compiler.schedule.nodes import Node
+    from graph_compiler.schedule.schedule import Scheduler
 
 
 def concatenate(scheduler: Scheduler, node: Node) -> View | None:

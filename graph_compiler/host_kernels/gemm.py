@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from graph_compiler.execute.registers import encode, rounded, storage
+from graph_compiler.host_kernels.registers import encode, rounded, storage
 from simulator.native.codegen.fused import block_step
 from simulator.native.codegen.library import library
 from simulator.native.codegen.text import FunctionText, Value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graph_compiler.execute.registers import kind, storage
+from graph_compiler.host_kernels.registers import kind, storage
 from simulator.native.codegen.text import FunctionText, Value
 
 

@@ -13,17 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graph_compiler.execute.division import DividedDimension, worth_dividing
-from graph_compiler.execute.fusion import (
-    Expression,
-    Lazy,
-    Literal,
-    contiguous,
-    materialised,
-    rewritten,
-    store,
-)
-from graph_compiler.execute.gemm import (
+from graph_compiler.host_kernels.division import DividedDimension
+from graph_compiler.host_kernels.gemm import (
     BATCH_TABLE,
     BATCHES,
     BLOCK,
@@ -40,15 +31,25 @@ from graph_compiler.execute.gemm import (
     group_of,
     has_pairs,
 )
-from graph_compiler.execute.placement import padded
-from graph_compiler.execute.registers import register
-from graph_compiler.execute.steps import Call, Place, Products, Program, item_size, place_of
-from graph_compiler.execute.views import Buffer, View, collapsed
+from graph_compiler.host_kernels.registers import register
+from graph_compiler.schedule.fusion import (
+    Expression,
+    Lazy,
+    Literal,
+    contiguous,
+    materialised,
+    rewritten,
+    store,
+)
+from graph_compiler.schedule.parts import divided_words, worth_dividing
+from graph_compiler.schedule.placement import padded
+from graph_compiler.schedule.steps import Call, Place, Products, Program, item_size, place_of
+from graph_compiler.schedule.views import Buffer, View, collapsed
 from simulator.native.codegen.library import library
 
 if TYPE_CHECKING:
-    from graph_compiler.execute.nodes import Node
-    from graph_compiler.execute.schedule import Scheduler
+    from graph_compiler.schedule.nodes import Node
+    from graph_compiler.schedule.schedule import Scheduler
 
 _EXACT_IN_BF16 = frozenset({"bf16", "s8", "f8e4m3fn", "f8e5m2", "f8e4m3", "f8e3m4"})
 """Types whose every number is one of bf16."""
@@ -236,7 +237,7 @@ def multiply(program: Program, product: Product, target: View, rows_step: int, b
         group,
     ]
     reads = [product.left.buffer, product.right.buffer, *tables, scratch]
-    divided = division.parts(words, program.threads) if division is not None else None
+    divided = divided_words(division, words, program.threads) if division is not None else None
     writes = [target.buffer, scratch]
     program.steps.append(Call(kernel, words, reads, writes, divided=divided, work=work))
 

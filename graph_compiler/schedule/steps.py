@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from graph_compiler.execute.views import Buffer, Dims, View, row_major
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
+from graph_compiler.schedule.views import Buffer, Dims, View, row_major
 
 if TYPE_CHECKING:
     import numpy as np
 
     from graph_compiler.execute.driver import Kernel
-    from graph_compiler.execute.nodes import Node
     from graph_compiler.hlo.graph import Instruction
+    from graph_compiler.schedule.nodes import Node
 
 
 class Place(NamedTuple):

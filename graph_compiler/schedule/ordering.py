@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.execute.bodies import Body, Scatter, Sort, greater
-from graph_compiler.execute.fusion import store
-from graph_compiler.execute.reductions import body_of, call, operand_of
-from graph_compiler.execute.registers import register
-from graph_compiler.execute.views import View
+from graph_compiler.host_kernels.bodies import Body, Scatter, Sort, greater
+from graph_compiler.host_kernels.registers import register
+from graph_compiler.schedule.fusion import store
+from graph_compiler.schedule.reductions import body_of, call, operand_of
+from graph_compiler.schedule.views import View
 
 if TYPE_CHECKING:
-    from graph_compiler.execute.nodes import Node
-    from graph_compiler.execute.schedule import Scheduler
+    from graph_compiler.schedule.nodes import Node
+    from graph_compiler.schedule.schedule import Scheduler
 
 
 def _last(view: View, axis: int) -> View:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from graph_compiler.execute.division import DividedDimension
-from graph_compiler.execute.elements import COSTS, FORMS, ElementStep, emit
-from graph_compiler.execute.registers import (
+from graph_compiler.host_kernels.division import DividedDimension
+from graph_compiler.host_kernels.elements import COSTS, FORMS, ElementStep, emit
+from graph_compiler.host_kernels.registers import (
     decode,
     encode,
     kind,

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from graph_compiler.execute.division import worth_dividing
-from graph_compiler.execute.elements import COSTS, ElementStep
-from graph_compiler.execute.loops import LoopNest, literal
-from graph_compiler.execute.registers import is_rounded, register
-from graph_compiler.execute.steps import Call, Place, Program, item_size, place_of
-from graph_compiler.execute.views import Dims, View, collapsed
+from graph_compiler.host_kernels.elements import COSTS, ElementStep
+from graph_compiler.host_kernels.loops import LoopNest, literal
+from graph_compiler.host_kernels.registers import is_rounded, register
+from graph_compiler.schedule.parts import divided_words, worth_dividing
+from graph_compiler.schedule.steps import Call, Place, Program, item_size, place_of
+from graph_compiler.schedule.views import Dims, View, collapsed
 
 STEPS_LIMIT = 96
 LEAVES_LIMIT = 14
@@ -230,7 +230,7 @@ def _divided(
         return loop, [], work
     axis, division = found
     words.append(division.units)
-    return replace(loop, divided=axis), division.parts(words, program.threads), work
+    return replace(loop, divided=axis), divided_words(division, words, program.threads), work
 
 
 def is_whole(view: View) -> bool:
