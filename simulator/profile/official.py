@@ -254,9 +254,10 @@ def summary(found: Profile) -> dict[str, Number]:
 
 
 def section(found: Profile) -> Facts:
-    """The summary as a part of a report, two figures a row."""
-    items = tuple(_side_by_side([(name, _text(value)) for name, value in summary(found).items()]))
-    return Facts("official metrics (seconds, bytes, percent)", items, side_by_side=2)
+    """The summary as a part of a report, two figures a row, without those that are 0."""
+    items = [(name, _text(value)) for name, value in summary(found).items() if value != 0]
+    title = "official metrics (seconds, bytes, percent; those not shown are 0)"
+    return Facts(title, tuple(_side_by_side(items)), side_by_side=2)
 
 
 def _side_by_side(items: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
