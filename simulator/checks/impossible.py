@@ -24,9 +24,10 @@ from isa.target import TARGETS
 
 def refuse_impossible(program: Program) -> None:
     """Raise NeuronError program-malformed for an operator whose operand is absent, for a bit-vector
-    operator on tensors that are no integers, and for an instruction of an engine with more elements
-    a partition than a partition of SBUF has bytes: a tile of distinct elements cannot have more.
-    Nor can a transfer have more bytes than HBM. So no single instruction runs for ever."""
+    operator on tensors that are no integers, for a dimension of fewer than no elements, and for an
+    instruction of an engine with more elements a partition than a partition of SBUF has bytes: a
+    tile of distinct elements cannot have more. Nor can a transfer have more bytes than HBM. So no
+    single instruction runs for ever."""
     target = TARGETS[program.target]
     limits = int(target.sbuf_bytes_per_partition.value), int(target.hbm_bytes_per_device.value)
     for core in program.cores:
@@ -59,6 +60,9 @@ def _problems(instruction: Instruction, most: int, most_bytes: int) -> Iterator[
     if row is LoopBegin and values["step"] == 0:
         yield "step is 0, so that the loop does not end"
     for tensor, pattern in tensors.items():
+        for _, size in pattern.dims:
+            if type(size) is int and size < 0:
+                yield f"{tensor} has a dimension of {size:,} elements"
         count = _elements(pattern)
         if row in (RegisterLoad, RegisterStore) and any(n == 0 for _, n in pattern.dims):
             yield f"{tensor} has no element, and a register holds one"

@@ -74,7 +74,14 @@ def dma_transpose(
     if dst is None or src is None:
         return 0
     if not isinstance(src, Indirect):
-        bits(dst)[...] = transposed(bits(src)).copy()
+        turned = transposed(bits(src))
+        if turned.shape != dst.shape:
+            raise NeuronError(
+                "program-malformed",
+                f"DmaTranspose of {list(src.shape)} gives {list(turned.shape)}, and dst is "
+                f"{list(dst.shape)}.",
+            )
+        bits(dst)[...] = turned.copy()
         return dst.shape[0]
     rows, inside = by_column(src, dst.shape[-1]).gather()
     turned = transposed(bits(rows))

@@ -42,6 +42,7 @@ def changed(row, old, new):
         ("TensorTensor", "op=add", "op=bitwise_and", "dst is float32"),
         ("Activate", "[1][8]", "[0][268435456]", "268,435,456 elements a partition"),
         ("DmaCopy", "[1,8][8,4]", "[1,0][8,1099511627776]", "bytes, and HBM"),
+        ("DmaCopy", "[1,8][8,4]", "[1,8][8,-9223372036854775800]", "a dimension of -9,223,372"),
     ],
 )
 def test_what_no_engine_runs_is_refused(row, old, new, message, tmp_path):
@@ -49,6 +50,16 @@ def test_what_no_engine_runs_is_refused(row, old, new, message, tmp_path):
     save(assemble(changed(row, old, new)), path)
     with pytest.raises(nki.NeuronError, match=message) as caught:
         nki.load(path)
+    assert caught.value.code == "program-malformed"
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_transposition_into_another_shape_is_refused(native):
+    """As many elements in another shape: native code took them in order (found by a mutant)."""
+    text = changed("DmaCopy", "DmaCopy", "DmaTranspose")
+    program = assemble(text)
+    with pytest.raises(nki.NeuronError, match=r"gives .8, 4., and dst is .4, 8.") as caught:
+        run(program, [np.zeros((4, 8), np.float32)], native=native)
     assert caught.value.code == "program-malformed"
 
 

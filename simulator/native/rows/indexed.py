@@ -330,6 +330,8 @@ def dma_transpose(
         return None
     if not isinstance(src, Indirect):
         turned = transposed(src)
+        if turned.shape != dst.shape:
+            return None
         found = bits_plan(dst, src, dims(turned.shape, turned.strides))
         if found is not None:
             found.result = dst.shape[0]
