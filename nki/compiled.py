@@ -15,6 +15,7 @@ import numpy as np
 from isa.errors import NeuronError
 from isa.program import Program
 from nki import progress, settings
+from nki.completion import Listed
 from nki.errors import user_frames
 from nki.frameworks.arrays import as_numpy, like, refuse_read_only
 from nki.frameworks.compiled_functions import outside_graphs
@@ -46,7 +47,7 @@ class _Loaded:
     loaded: Loaded
 
 
-class CompiledKernel:
+class CompiledKernel(Listed):
     """A program with the calling convention of its kernel's tensor parameters.
 
     Call it with arrays in parameter order, or by parameter name. `program` is the
@@ -65,6 +66,8 @@ class CompiledKernel:
     >>> compiled(a=np.ones((2, 3), np.float32)).sum().item()
     6.0
     """
+
+    _internal = frozenset({"advisor", "packed", "profile_of", "program_for", "refuse_lost_writes"})
 
     def __init__(
         self,

@@ -18,6 +18,7 @@ from nki import progress, settings
 from nki.artifacts import keep
 from nki.call_chains import explained
 from nki.compiled import CompiledKernel, packed, run_settings, update
+from nki.completion import Listed
 from nki.errors import user_frames
 from nki.frameworks.arrays import as_numpy, like
 from nki.frameworks.callables import is_method, stops_in_debugger, with_name
@@ -49,7 +50,7 @@ _KEPT_INSTRUCTIONS = 200_000
 """Instructions of all specialisations that a kernel keeps; the last one stays whatever its size."""
 
 
-class Kernel:
+class Kernel(Listed):
     """A kernel function: call it with arrays, or with `kernel[cores](...)` on several cores.
 
     A call outside a kernel compiles for the arguments' shapes and runs the program on the
@@ -72,6 +73,8 @@ class Kernel:
     array([[2., 2., 2.],
            [2., 2., 2.]], dtype=float32)
     """
+
+    _internal = frozenset({"around", "bound", "compiled", "on", "ordered", "traced", "transformed"})
 
     def __init__(
         self,

@@ -93,6 +93,7 @@ ORDER = (
         "settings",
         "progress",
         "precision",
+        "completion",
         "frameworks",
         "artifacts",
         "extensions",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from isa.errors import NeuronError
+from nki.completion import Listed
 from nki.ir.context import CURRENT
 
 if TYPE_CHECKING:
@@ -14,24 +15,11 @@ _NO_VALUES = "(no values while tracing; NKI_MODE=eager has them)"
 """What `print` of a tensor says in modes that run a kernel's Python before there is data."""
 
 
-_OF_THE_COMPILER = {"geometry", "limits", "vector_bound", "vector_offset", "vector_stride"}
-"""What views have for the compiler, and completion does not offer."""
-
-
-class Completed(type):
-    """A class of which `dir`, and so completion, lists what is public."""
-
-    def __dir__(cls) -> list[str]:
-        return [name for name in super().__dir__() if name not in _OF_THE_COMPILER]
-
-
-class Shown(metaclass=Completed):
+class Shown(Listed):
     """The part of `NkiTensor` that describes it."""
 
     __slots__ = ()
-
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if name not in _OF_THE_COMPILER]
+    _internal = frozenset({"geometry", "limits", "vector_bound", "vector_offset", "vector_stride"})
 
     def __iter__(self: Any) -> NoReturn:
         raise NeuronError(
