@@ -65,6 +65,12 @@ def too_many_partitions(a, b, rows):
     return result(tile)
 
 
+@mistake("value-not-allowed", "Write int")
+def truth_value_as_index(a, b, rows):
+    tile = nl.load(a)
+    return result(tile[:, True])  # here
+
+
 @mistake("shape-mismatch", "Slice")
 def copy_of_another_size(a, b, rows):
     tile = sbuf((128, 32))

@@ -69,14 +69,18 @@ def index_form(value: Any, what: str) -> Any:
     try:
         return operator.index(value)
     except TypeError:
-        text, hint = _instead_of(value)
-        raise NeuronError(
-            "value-not-allowed",
-            what=f"{what} is {text}, which is no integer",
-            why="Sizes, indices and bounds are integers; indices and bounds may be loop variables "
-            "and registers, and an index a slice, nl.ds(start, size) or `...`.",
-            hint=hint,
-        ) from None
+        raise _no_integer(value, what) from None
+
+
+def _no_integer(value: Any, what: str) -> NeuronError:
+    text, hint = _instead_of(value)
+    return NeuronError(
+        "value-not-allowed",
+        what=f"{what} is {text}, which is no integer",
+        why="Sizes, indices and bounds are integers; indices and bounds may be loop variables and "
+        "registers, and an index a slice, nl.ds(start, size) or `...`.",
+        hint=hint,
+    )
 
 
 def _instead_of(value: Any) -> tuple[str, str]:
@@ -95,6 +99,8 @@ def _instead_of(value: Any) -> tuple[str, str]:
             "a[nl.ds(start, 4), 0:3]; NkiTensor.ap([[stride, count], ...]) for other patterns, and "
             "its vector_offset for rows that a tensor of indices picks.",
         )
+    if isinstance(value, bool):
+        return repr(value), "Write int(condition) for 0 or 1; a mask goes to nl.where."
     if value is None:
         return "None", "NkiTensor.expand_dim(position) gives a view with one more dimension."
     return repr(value), "Convert it to an integer, with // where it is a quotient."
@@ -131,7 +137,10 @@ def require(form: Any, message: str, *values: Any) -> None:
 
 def element(index: Any, size: Any, dimension: int) -> Any:
     """The position of one element, negative ones counted from the end."""
-    position = index_form(index, f"the index of dimension {dimension}")
+    what = f"the index of dimension {dimension}"
+    if index.__class__ is bool:
+        raise _no_integer(index, what)
+    position = index_form(index, what)
     if at_least(position, 0) is False:
         position = position + size
     message = "index {} is outside dimension {} of size {}"
