@@ -288,7 +288,7 @@ def _metrics() -> str:
     return page(
         "# Metrics of the vendor's profiler",
         f"Summaries of Neuron Explorer have {len(rows)} figures. A profile has "
-        f"{computed} of them, in its text (if not 0), on its page and in `summary` of `to_dict()`, "
+        f"{computed} of them, in its text, on its page and in `summary` of `to_dict()`, "
         "and `is_simulation`, which is true. Percentages are from 0 to 100.",
         "Figures of transfers count the rows that moved, those of bytes on chip all rows of a "
         "gather. An engine that computes less than it issues is active while it issues.",

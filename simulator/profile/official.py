@@ -13,7 +13,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from isa.enums import Engine
-from isa.sections import Facts
+from isa.sections import Facts, Notes
 from isa.target import Target, resolve
 from simulator.profile.dma import MADE_BY, percent
 from simulator.profile.verdict import NAMES
@@ -253,11 +253,15 @@ def summary(found: Profile) -> dict[str, Number]:
     return {"is_simulation": True, **known}
 
 
-def section(found: Profile) -> Facts:
-    """The summary as a part of a report, two figures a row, without those that are 0."""
-    items = [(name, _text(value)) for name, value in summary(found).items() if value != 0]
-    title = "official metrics (seconds, bytes, percent; those not shown are 0)"
-    return Facts(title, tuple(_side_by_side(items)), side_by_side=2)
+def sections(found: Profile) -> Iterator[Facts | Notes]:
+    """The summary as parts of a report: figures two a row, and the names of those that are 0."""
+    figures = summary(found)
+    items = [(name, _text(value)) for name, value in figures.items() if value != 0]
+    title = "official metrics (seconds, bytes, percent)"
+    yield Facts(title, tuple(_side_by_side(items)), side_by_side=2)
+    zero = ", ".join(name for name, value in figures.items() if value == 0)
+    if zero:
+        yield Notes("official metrics that are 0", (zero,))
 
 
 def _side_by_side(items: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:

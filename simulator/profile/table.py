@@ -45,7 +45,7 @@ def sections(profile: Profile, lines: int) -> list[Section]:
         found.append(inserted.table(profile.inserted, profile.cores > 1))
     if profile.traffic.spills:
         found.append(traffic.table(profile.traffic))
-    found.append(official.section(profile))
+    found += official.sections(profile)
     if profile.provenance:
         title = "not validated by any published measurement"
         found.append(Notes(title, tuple(profile.provenance)))
