@@ -67,7 +67,7 @@ class CompiledKernel(Listed):
     6.0
     """
 
-    _internal = frozenset({"advisor", "packed", "profile_of", "program_for", "refuse_lost_writes"})
+    _internal = frozenset({"advisor", "packed", "profile_of", "refuse_lost_writes"})
 
     def __init__(
         self,

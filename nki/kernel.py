@@ -74,7 +74,7 @@ class Kernel(Listed):
            [2., 2., 2.]], dtype=float32)
     """
 
-    _internal = frozenset({"around", "bound", "compiled", "on", "ordered", "traced", "transformed"})
+    _internal = frozenset({"around", "bound", "compiled", "ordered", "traced", "transformed"})
 
     def __init__(
         self,

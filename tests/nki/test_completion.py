@@ -31,8 +31,8 @@ def test_members_that_are_offered_are_documented(shown):
 @pytest.mark.parametrize(
     ("shown", "offered"),
     [
-        (copy, {"func", "target", "trace", "with_schedule", "with_transformations"}),
-        (COMPILED, {"bind", "profile", "program", "save", "target"}),
+        (copy, {"func", "on", "target", "trace", "with_schedule", "with_transformations"}),
+        (COMPILED, {"bind", "profile", "program", "program_for", "save", "target"}),
     ],
     ids=["kernel", "compiled"],
 )
