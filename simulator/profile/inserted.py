@@ -22,7 +22,7 @@ from isa.sections import Table
 from isa.spec import Instruction
 from isa.target import Target
 from simulator.profile.representatives import executed
-from simulator.profile.verdict import NAMES, line_texts, place_at, short
+from simulator.profile.verdict import NAMES, line_texts, place_at, shown_place
 from simulator.timing.flops import TRANSPOSES
 from simulator.timing.timeline import Timeline
 
@@ -63,7 +63,7 @@ def inserted(program: Program, timeline: Timeline, target: Target) -> list[Inser
         if kind is None or not place.file:
             continue
         purposes.setdefault((core, place), set()).add(kind)
-        if kind is WORK:
+        if kind == WORK:
             continue
         moves = instruction.row.asynchronous
         on, spent = ("DMA", dma / target.dma_engines.value) if moves else (NAMES[engine], ns)
@@ -75,7 +75,7 @@ def inserted(program: Program, timeline: Timeline, target: Target) -> list[Inser
     for (core, place, kind, on), (times, spent) in sums.items():
         kinds = purposes[core, place]
         purpose = next(one for one in (WORK, TRANSPOSE, COPY) if one in kinds)
-        if kind is not purpose:
+        if kind != purpose:
             text = texts.get(place, "")
             found.append(Inserted(core, place.file, place.line, text, kind, on, int(times), spent))
     return sorted(
@@ -109,7 +109,7 @@ def table(found: list[Inserted], cores: bool) -> Table:
             one.kind,
             one.engine,
             *((str(one.core),) if cores else ()),
-            f"{short(one.file)}:{one.line}" if one.line else short(one.file),
+            shown_place(one.file, one.line),
             one.text[:SOURCE],
         )
         for one in found[:SHOWN]

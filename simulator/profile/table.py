@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from isa.sections import Facts, Notes, Prose, Section, Table
 from simulator.profile import inserted, official, traffic
-from simulator.profile.verdict import Advice, PathLine, Together, Wait, short
+from simulator.profile.verdict import Advice, PathLine, Together, Wait, shown_place
 from simulator.profile.work import bound_name
 from simulator.timing.assumptions import LONG_RUNS
 from simulator.timing.uncertainty import LEVEL
@@ -135,7 +135,7 @@ def _runs(profile: Profile) -> str:
 
 
 def _title(advice: Advice) -> str:
-    return f"{advice.bottleneck} at {_place(advice.file, advice.line)}; {advice.text}"
+    return f"{advice.bottleneck} at {shown_place(advice.file, advice.line)}; {advice.text}"
 
 
 def _gain(advice: Advice | Together, total: float) -> str:
@@ -160,7 +160,7 @@ def _lines(profile: Profile, limit: int) -> Table:
                 us(one.ns),
                 us(occupied),
                 *((str(one.core),) if profile.cores > 1 else ()),
-                _place(one.file, one.line),
+                shown_place(one.file, one.line),
                 one.text[:SOURCE],
                 _causes(one),
             )
@@ -173,11 +173,6 @@ def _lines(profile: Profile, limit: int) -> Table:
     return Table.of(title, (">%", ">us", ">busy us", *core, "line", "source", "most of it"), rows)
 
 
-def _place(file: str, line: int) -> str:
-    """Where something comes from; of what is no line of a file, as in a graph, the file alone."""
-    return f"{short(file)}:{line}" if line else short(file)
-
-
 def _causes(line: PathLine) -> str:
     return next(iter(line.causes), "")
 
@@ -187,7 +182,7 @@ def _waits(waits: list[Wait], cores: bool) -> Table:
         (
             us(wait.ns),
             f"{wait.count:,}",
-            f"{wait.engine} at {_place(wait.file, wait.line)}"
+            f"{wait.engine} at {shown_place(wait.file, wait.line)}"
             + (f" on core {wait.core}" if cores else ""),
             wait.awaited + (f" at line {wait.awaited_line}" if wait.awaited_line else ""),
         )

@@ -310,11 +310,15 @@ def reason(causes: list[PathCause], lines: list[PathLine], stalls: list[Wait]) -
 
 def _place(line: PathLine) -> str:
     """The line of a file, or the instruction of a graph."""
-    if line.line:
-        return f"{short(line.file)}:{line.line}"
-    return line.text.partition(" = ")[0] or short(line.file)
+    name = "" if line.line else line.text.partition(" = ")[0]
+    return name or shown_place(line.file, line.line)
 
 
 def short(file: str) -> str:
     """The last part of a path."""
     return file.rpartition("/")[2]
+
+
+def shown_place(file: str, line: int) -> str:
+    """Where something comes from; of what is no line of a file, as in a graph, the file alone."""
+    return f"{short(file)}:{line}" if line else short(file)
