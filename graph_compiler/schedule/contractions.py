@@ -351,7 +351,7 @@ def _copied(program: Program, view: View, order: Sequence[int]) -> View:
 
 def convolution(scheduler: Scheduler, node: Node) -> Lazy | None:
     """A convolution of floats; None of other types, and of groups of the batch."""
-    from graph_compiler.hlo.operators.convolution import _places
+    from graph_compiler.hlo.operators.convolution import places_of
 
     instruction = node.instruction
     assert instruction is not None
@@ -364,7 +364,7 @@ def convolution(scheduler: Scheduler, node: Node) -> Lazy | None:
         return None
     if 0 in x_node.dims or 0 in kernel_node.dims or 0 in node.dims:
         return None
-    places = _places(instruction.attribute("convolution_dimension_numbers"))
+    places = places_of(instruction.attribute("convolution_dimension_numbers"))
     window = instruction.attribute("window")
     parts = () if window is None else window.dimensions
     edges = [(p.padding_low, p.padding_high, (p.base_dilation or 1) - 1) for p in parts]

@@ -60,7 +60,7 @@ class Convolution(Operator):
             f"it convolves {left} with {right}.",
             "Input and kernel have the same rank, and dimension numbers are stated.",
         )
-        places = _places(numbers)
+        places = places_of(numbers)
         for what, axes in places.items():
             require_shape(
                 len(axes) == left.rank,
@@ -109,7 +109,7 @@ class Convolution(Operator):
     @classmethod
     def work(cls, instruction: Instruction, called: CalledWork) -> Work:
         """A multiply-add wherever an element of the kernel meets one of the input, not padding."""
-        places = _places(instruction.attribute("convolution_dimension_numbers"))
+        places = places_of(instruction.attribute("convolution_dimension_numbers"))
         left, right = (operand.shape.dimensions for operand in instruction.operands)
         batch, outputs, *sizes = (instruction.shape.dimensions[axis] for axis in places["output"])
         spatial = [left[axis] for axis in places["input"][2:]]
@@ -119,7 +119,7 @@ class Convolution(Operator):
 
     @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
-        places = _places(instruction.attribute("convolution_dimension_numbers"))
+        places = places_of(instruction.attribute("convolution_dimension_numbers"))
         x = widen(operands[0]).transpose(places["input"])  # batch, features, spatial
         kernel = widen(operands[1]).transpose(places["kernel"])  # outputs, features, spatial
         window = instruction.attribute("window")
@@ -151,7 +151,7 @@ def _met(part: Any, size: int, positions: int) -> int:
     return int(((places >= 0) & (places % base == 0) & (places // base < size)).sum())
 
 
-def _places(numbers: Any) -> dict[str, list[int]]:
+def places_of(numbers: Any) -> dict[str, list[int]]:
     """The dimensions of input, kernel and output in the order batch (output features), features
     (input features), spatial."""
     return {

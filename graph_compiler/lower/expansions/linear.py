@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.hlo.operators.convolution import _places
+from graph_compiler.hlo.operators.convolution import places_of
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.expansions.expansions import Expansion, Text, braces
 
@@ -117,7 +117,7 @@ def convolution(node: Node) -> str | None:
     """The sum, over the places of the kernel, of dots of features."""
     item = node.instruction
     assert item is not None
-    places = _places(item.attribute("convolution_dimension_numbers"))
+    places = places_of(item.attribute("convolution_dimension_numbers"))
     window = item.attribute("window")
     parts = () if window is None else window.dimensions
     sizes = [part.size for part in parts]

@@ -162,7 +162,7 @@ def grouped(device: Device, steps: Sequence[Any], uses: Counter[Buffer]) -> Iter
     position = 0
     while position < len(steps):
         if isinstance(steps[position], Convolution):
-            step, others = with_nests(device, steps[position], steps[position + 1 :], uses)
+            step, others = with_nests(device, steps[position], steps[position + 1 :])
             yield from grouped(device, others, uses)
             yield step
             position += 1 + len(step.behind) + len(others)

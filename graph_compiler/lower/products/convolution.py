@@ -11,17 +11,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from graph_compiler.hlo.operators.convolution import _places
+from graph_compiler.hlo.operators.convolution import places_of
 from graph_compiler.lower.machine import PARTITIONS
 from graph_compiler.lower.products.product import MULTIPLIED
 from graph_compiler.schedule import contractions
 from graph_compiler.schedule.fusion import Lazy, materialised, store
-from graph_compiler.schedule.steps import Call, item_size
+from graph_compiler.schedule.steps import item_size
 from graph_compiler.schedule.views import Buffer, View, row_major
 from isa.enums import Engine
 
 if TYPE_CHECKING:
     from graph_compiler.lower.device import Device
+    from graph_compiler.lower.products.results import Stage
     from graph_compiler.schedule.nodes import Node
     from graph_compiler.schedule.schedule import Scheduler
 
@@ -50,7 +51,7 @@ class Convolution:
     kernel: View
     target: View
     windows: tuple[Window, Window]
-    behind: tuple[Call, ...] = ()
+    behind: tuple[Stage, ...] = ()
     """Nests that take results where they are, on chip (`results`)."""
 
     inner: ClassVar[tuple[Any, ...]] = ()
@@ -63,11 +64,11 @@ class Convolution:
     @property
     def reads(self) -> list[Buffer]:
         own = [self.image.buffer, self.kernel.buffer]
-        return own + [buffer for call in self.behind for buffer in call.reads]
+        return own + [buffer for stage in self.behind for buffer in stage.call.reads]
 
     @property
     def writes(self) -> list[Buffer]:
-        return [self.target.buffer] + [b for call in self.behind for b in call.writes]
+        return [self.target.buffer] + [b for stage in self.behind for b in stage.call.writes]
 
     @property
     def pixels_first(self) -> bool:
@@ -145,7 +146,7 @@ def _convolution(scheduler: Scheduler, node: Node) -> View | None:
         return None
     if any((item.attribute(f"{of}_group_count") or 1) > 1 for of in ("feature", "batch")):
         return None
-    places = _places(item.attribute("convolution_dimension_numbers"))
+    places = places_of(item.attribute("convolution_dimension_numbers"))
     window = item.attribute("window")
     parts = () if window is None else window.dimensions
     sizes = [part.size for part in parts]

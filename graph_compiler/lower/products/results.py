@@ -42,9 +42,10 @@ _BETWEEN = 2
 
 
 class Stage(NamedTuple):
-    """A nest behind a convolution: its operands, the output first, with their steps. `made`: for
-    each leaf the stage that makes it, 0 the convolution; None of those in HBM."""
+    """A nest behind a convolution: its call, its operands, the output first, with their steps.
+    `made`: for each leaf the stage that makes it, 0 the convolution; None of those in HBM."""
 
+    call: Call
     loop: LoopNest
     places: list[Place]
     steps: list[Steps]
@@ -99,18 +100,18 @@ def _dot(one: Sequence[Any], other: Sequence[int]) -> Any:
 
 
 def with_nests(
-    device: Device, step: Convolution, following: Sequence[Any], uses: Counter[Buffer]
+    device: Device, step: Convolution, following: Sequence[Any]
 ) -> tuple[Convolution, list[Any]]:
     """A convolution with those of the steps that follow it that take its results on chip, and steps
     between these, which are to come before all of them."""
-    found: list[Call] = []
+    found: list[Stage] = []
     between: list[Any] = []
     waiting: list[Any] = []
     target = step.target
     made: dict[Buffer, tuple[str, Steps]] = {target.buffer: (target.type, target.strides)}
     read = _roots(device, step.reads)
     for call in following[: _CHAIN + _BETWEEN]:
-        own = stage_of(call, target, made)
+        own = _stage_of(call, target, made)
         reads, writes = _roots(device, call.reads), _roots(device, call.writes)
         known = _roots(device, made)
         if own is not None and len(found) < _CHAIN:
@@ -119,7 +120,7 @@ def with_nests(
                 break
             read |= reads - known
             made[output] = types_of(own.loop)[0], own.steps[0]
-            found.append(call)
+            found.append(own)
             between += waiting
             waiting = []
         elif (
@@ -147,11 +148,7 @@ def _roots(device: Device, buffers: Iterable[Buffer]) -> set[Buffer]:
     return {device.root(buffer) for buffer in buffers}
 
 
-def _reads(call: Call) -> list[Buffer]:
-    return [word.buffer for word in call.words if isinstance(word, Place)][1:]
-
-
-def stage_of(call: Any, target: View, made: dict[Buffer, tuple[str, Steps]]) -> Stage | None:
+def _stage_of(call: Any, target: View, made: dict[Buffer, tuple[str, Steps]]) -> Stage | None:
     """A step as work behind a convolution with a target, of values that are on chip; None of
     others."""
     if not is_plain(call):
@@ -180,7 +177,7 @@ def stage_of(call: Any, target: View, made: dict[Buffer, tuple[str, Steps]]) -> 
             return None
     if not _agree(found[0], target):
         return None
-    return Stage(loop, places, found, numbers)
+    return Stage(call, loop, places, found, numbers)
 
 
 def _only(steps: Steps, dims: Sequence[int]) -> Steps:
@@ -223,17 +220,12 @@ def _agree(steps: Steps, target: View) -> bool:
 class Results:
     """What is made of the results of one convolution."""
 
-    def __init__(self, device: Device, target: View, behind: Sequence[Call]) -> None:
+    def __init__(self, device: Device, target: View, stages: Sequence[Stage]) -> None:
         self.device = device
         self.target = target
-        made: dict[Buffer, tuple[str, Steps]] = {target.buffer: (target.type, target.strides)}
-        self.stages: list[Stage] = []
-        for call in behind:
-            stage = stage_of(call, target, made)
-            assert stage is not None
-            self.stages.append(stage)
-            made[stage.places[0].buffer] = types_of(stage.loop)[0], stage.steps[0]
-        reads = Counter(buffer for call in behind for buffer in _reads(call))
+        self.stages = stages
+        made = [target.buffer, *(stage.places[0].buffer for stage in stages)]
+        reads = Counter(place.buffer for stage in stages for place in stage.places[1:])
         self.outputs = [Stored(device, place_of(target), target.type)] + [
             Stored(device, stage.places[0], types_of(stage.loop)[0]) for stage in self.stages
         ]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from graph_compiler.hlo.operators.convolution import _places
+from graph_compiler.hlo.operators.convolution import places_of
 from graph_compiler.schedule.nodes import Block, Node
 
 _SINGLE = "f32"
@@ -73,7 +73,7 @@ def _outputs(node: Node) -> tuple[int, int] | None:
     if node.instruction is None:
         return None
     if node.op == "convolution":
-        places = _places(node.instruction.attribute("convolution_dimension_numbers"))
+        places = places_of(node.instruction.attribute("convolution_dimension_numbers"))
         return places["output"][1], places["kernel"][0]
     if node.op == "dot":
         numbers = node.instruction.attribute("dot_dimension_numbers")
