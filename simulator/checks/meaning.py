@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 import numpy as np
 
 from isa.enums import ReduceCommand
 from isa.meaning import Apply, Choose, Element, Kept, Pattern, Previous, Term, contains
+from isa.spec import MachineInstruction
 from simulator.checks.propagation import (
     PROPAGATION,
     Mask,
@@ -32,11 +36,18 @@ def propagate(use: Use) -> None:
     for operand in use.operands:
         if operand is not None and operand.index is not None:
             refuse_unwritten(use, operand.index.mask(), f"picks rows or columns of {operand.name}")
-    meaning = use.row.meaning
-    is_plain = meaning is None or (
-        meaning.fold is None and not contains(meaning.result, Choose, Previous)
+    PROPAGATION.get(use.row.name, _of_meaning(use.row))(use)  # type: ignore[arg-type]
+
+
+@cache
+def _of_meaning(row: type[MachineInstruction]) -> Callable[[Use], None]:
+    """How marks pass through a row that has no function of its own: element by element, unless its
+    meaning folds, chooses or carries on."""
+    meaning = row.meaning
+    special = meaning is not None and (
+        meaning.fold is not None or contains(meaning.result, Choose, Previous)
     )
-    PROPAGATION.get(use.row.name, element_wise if is_plain else _by_meaning)(use)
+    return _by_meaning if special else element_wise
 
 
 def _by_meaning(use: Use) -> None:

@@ -10,13 +10,14 @@ import numpy as np
 
 from isa.alu import ACTIVATIONS, ALU, Activation, AluOperator
 from isa.enums import Engine
-from isa.fields import Kind
+from isa.fields import Attribute, Kind
 from isa.machine import MACHINE_INSTRUCTIONS
 from isa.meaning import (
     Affine,
     Apply,
     Choose,
     Element,
+    Meaning,
     Named,
     Number,
     Pattern,
@@ -41,13 +42,11 @@ _INTEGERS = frozenset({"int32", "uint32"})
 class Values:
     """The fields of one use of a row, by name, for elements in the given shape."""
 
-    __slots__ = ("_columns", "fields", "shape")
+    __slots__ = ("_columns", "fields", "row", "shape")
 
     def __init__(self, row: type[MachineInstruction], values: tuple[Any, ...]) -> None:
+        self.row = row
         self.fields = dict(zip(row.field_names, values))
-        for _, name, attribute in row.attributes:
-            if attribute.kind is Kind.float32:
-                self.fields[name] = float(self.fields[name])
         self._columns = {name for _, name, operand in row.operands if operand.column}
         # Operands correspond element by element, so that any tile's shape serves.
         tiles = (self.fields[name] for _, name, _ in row.operands[1:] if not self.is_column(name))
@@ -217,7 +216,7 @@ def _copy(dst: Array, term: Element, values: Values, engine: Engine) -> None:
     """dst = the elements of an operand."""
     value = values.fields[term.field]
     if not isinstance(value, np.ndarray):
-        store_number(dst, value)
+        store_number(dst, number_of(values.row, term.field)(value))
     elif engine is Engine.scalar:
         # The scalar engine's data path is fp32 whatever the dtypes.
         store(dst, load_fp32(value))
@@ -225,23 +224,42 @@ def _copy(dst: Array, term: Element, values: Values, engine: Engine) -> None:
         convert(dst, value)
 
 
-def compute(row: type[MachineInstruction], state: CoreState, *fields: Any) -> None:
-    """Execute one use of a row by its meaning."""
-    meaning = row.meaning
-    assert meaning is not None
+def number_of(row: type[MachineInstruction], field: str) -> Callable[[Any], Any]:
+    """What a number of a field becomes before it is copied: of a field of fp32 numbers a float."""
+    found = row.fields[field]
+    is_float = isinstance(found, Attribute) and found.kind is Kind.float32
+    return float if is_float else _as_it_is
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _compute_copy(row: type[MachineInstruction], state: CoreState, *fields: Any) -> None:
+    """A use of a row that copies elements."""
+    result, values, dst = _meaning(row).result, Values(row, fields), fields[0]
+    if isinstance(result, Element):
+        _copy(dst, result, values, state.engine)
+    else:
+        bits(dst)[...] = _copied(result, values, dst, state.engine)
+
+
+def _compute_affine(row: type[MachineInstruction], state: CoreState, *fields: Any) -> None:
+    """A use of a row whose results are affine numbers."""
+    result = _meaning(row).result
+    assert isinstance(result, Affine)
+    store_integers(fields[0], Values(row, fields).affine(result))
+
+
+def _compute_scan(row: type[MachineInstruction], state: CoreState, *fields: Any) -> None:
+    """A use of a row each of whose results needs the one before."""
+    finish(fields[0], _scanned(_meaning(row).result, Values(row, fields)))
+
+
+def _compute(row: type[MachineInstruction], state: CoreState, *fields: Any) -> None:
+    """A use of any other row."""
+    meaning = _meaning(row)
     values, dst = Values(row, fields), fields[0]
-    if meaning.copies:
-        if isinstance(meaning.result, Element):
-            _copy(dst, meaning.result, values, state.engine)
-        else:
-            bits(dst)[...] = _copied(meaning.result, values, dst, state.engine)
-        return
-    if isinstance(meaning.result, Affine):
-        store_integers(dst, values.affine(meaning.result))
-        return
-    if contains(meaning.result, Previous):
-        finish(dst, _scanned(meaning.result, values))
-        return
     element = element_type(row, values, state.engine)
     if element != "float32":
         result = like(value_of(meaning.result, values, element), dst.shape)
@@ -258,11 +276,25 @@ def compute(row: type[MachineInstruction], state: CoreState, *fields: Any) -> No
     finish(dst, result)
 
 
+def _meaning(row: type[MachineInstruction]) -> Meaning:
+    assert row.meaning is not None
+    return row.meaning
+
+
+def _computing(meaning: Meaning) -> Callable[..., None]:
+    """What executes rows of such a meaning."""
+    if meaning.copies:
+        return _compute_copy
+    if isinstance(meaning.result, Affine):
+        return _compute_affine
+    return _compute_scan if contains(meaning.result, Previous) else _compute
+
+
 def kernel_of(row: type[MachineInstruction]) -> Callable[..., Any]:
     """What executes a use of a row: `kernel(state, *values)`. Raises KeyError for control."""
     found: Kernel | None = KERNELS.get(row.name)
     if found is None and row.meaning is not None:
-        found = KERNELS[row.name] = partial(compute, row)
+        found = KERNELS[row.name] = partial(_computing(row.meaning), row)
     return KERNELS[row.name] if found is None else found
 
 

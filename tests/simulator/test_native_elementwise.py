@@ -266,3 +266,15 @@ def test_views_of_other_widths_on_the_same_bytes() -> None:
     halves = strided(buffer, "bfloat16", 0, (4, 16), (64, 2))
     assert_equal("TensorCopy", halves, words)
     assert_equal("TensorCopy", words, halves)
+
+
+@pytest.mark.parametrize("number", (3, 2**24 + 1, -(2**31), 0.5))
+@pytest.mark.parametrize("dtype", ("int32", "uint8", "float32", "bfloat16"))
+def test_numbers_that_affine_select_takes_are_fp32(number: float, dtype: str) -> None:
+    """Whole numbers of Python, too, that fp32 does not have."""
+    rng = np.random.default_rng(1)
+    data = patterns(rng, dtype, 4, 8)
+    pattern = ((-1, 8),)
+    values = (empty(dtype, 4, 8), data, pattern, 0, 1, ALU["greater_equal"], number)
+    assert is_native("AffineSelect", Engine.gpsimd, values)
+    assert_equal("AffineSelect", *values, engine=Engine.gpsimd)

@@ -26,7 +26,7 @@ from simulator.native.rows.elementwise import (
     tile,
     unsigned,
 )
-from simulator.oracle.meaning import Values
+from simulator.oracle.meaning import Values, number_of
 from simulator.views import Array, dtype_name, same_type
 
 _WORD = 4
@@ -77,7 +77,10 @@ def copying(
     stored = pattern_of(dtype_name(dst))
 
     def immediate(term: Element) -> Operand:
-        return number(row.field_names.index(term.field), pattern, lambda value: stored(value))
+        taken = number_of(row, term.field)
+        return number(
+            row.field_names.index(term.field), pattern, lambda value: stored(taken(value))
+        )
 
     named: dict[str, Any] = {}
     if isinstance(result, Choose):
