@@ -112,18 +112,18 @@ def seconds(spent: dict[str, float], stage: str, function: Callable[..., Any]) -
 def loaded(make: Any, rows: int, file: str | None, threads: int) -> dict[str, float]:
     """Load the program from a file, or right behind its compilation; seconds by stage."""
     from isa.files.container import load as read
-    from simulator import execute, host
-    from simulator import parallel_slices as lanes
+    from simulator import execute, straight_line
+    from simulator.parallel_slices import load as load_program
 
     spent: dict[str, float] = {}
     read = seconds(spent, "read", read)
     program = make(rows).program if file is None else read(file)
     spent["instructions"] = program.instruction_count
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    load = seconds(spent, "all", partial(lanes.load, threads=threads))
+    load = seconds(spent, "all", partial(load_program, threads=threads))
     names = "turns_of", "walks_of", "halves", "placed"
     for stage, name in zip(STAGES, names):
-        setattr(host, name, seconds(spent, stage, getattr(host, name)))
+        setattr(straight_line, name, seconds(spent, stage, getattr(straight_line, name)))
     packed = execute.LoadedProgram._pack
     execute.LoadedProgram._pack = seconds(spent, "records", packed)  # type: ignore[method-assign]
     result = load(program)

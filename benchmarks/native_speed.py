@@ -53,7 +53,7 @@ from native_peers import peers
 import nki
 from simulator.execute import LoadedProgram
 from simulator.native.codegen.library import Library, library
-from simulator.parallel_slices import Lanes, load
+from simulator.parallel_slices import ParallelSlices, load
 
 Array = np.ndarray[Any, Any]
 
@@ -171,7 +171,7 @@ def timed(function: Callable[..., Any], *arguments: Any) -> float:
     return time.perf_counter() - start
 
 
-def execution(loaded: LoadedProgram | Lanes, inputs: list[Array]) -> float:
+def execution(loaded: LoadedProgram | ParallelSlices, inputs: list[Array]) -> float:
     """Seconds that execution alone takes."""
     loaded.prepare(inputs)
     return timed(loaded.execute)

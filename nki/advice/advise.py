@@ -13,8 +13,8 @@ from nki.advice.buffers import deeper_buffers
 from nki.advice.changed import Changes, Line
 from nki.advice.engines import open_starter, other_engine
 from nki.advice.fusions import fused
-from nki.advice.invariant import hoisted_work
-from nki.advice.loads import early_load, hoisted_load, split_load
+from nki.advice.invariant import hoisted_load, hoisted_work
+from nki.advice.loads import early_load, split_load
 from nki.advice.moments import one_pass_moments
 from nki.advice.neighbours import neighbouring_rows
 from nki.advice.operands import half_operands

@@ -11,10 +11,11 @@ from nki.advice.changed import (
     at_line,
     is_whole,
     line_of,
+    operand,
     rewritten,
 )
 from nki.ir.begins import begin, begun_by
-from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, operations, tensors_of
+from nki.ir.nodes import Kernel, Node, Op, Tensor, operations, tensors_of
 from nki.ir.replace import Renamed
 from nki.ir.rewrite import Numbering
 
@@ -75,20 +76,16 @@ def _owners(kernel: Kernel, line: Line) -> list[Tensor]:
 
 def _filled(op: Op) -> Tensor | None:
     """The tensor on chip that an operation writes as a whole without reading it."""
-    names = op.row.field_names
-    if begun_by(op) is not None:
+    access = operand(op, True)
+    if begun_by(op) is not None or op.fields.get("accumulate", False) is not False:
         return None
-    if "accumulate" in names and op.values[names.index("accumulate")] is not False:
+    if access is None:
         return None
-    written = [op.values[i] for i in op.row.writes if isinstance(op.values[i], Access)]
-    read = {op.values[i].storage for i in op.row.reads if isinstance(op.values[i], Access)}
-    if len(written) != 1:
+    tensor = access.storage
+    if not tensor.memory.on_chip or tensor.within or tensor.role != "local":
         return None
-    access = written[0]
-    tensor: Tensor = access.storage
-    if not tensor.memory.on_chip or tensor in read or tensor.within or tensor.role != "local":
-        return None
-    return tensor if is_whole(access) else None
+    is_read = any(view.storage is tensor for view in op.read)
+    return tensor if is_whole(access) and not is_read else None
 
 
 def _fills(node: Node, tensor: Tensor, line: Line) -> bool:

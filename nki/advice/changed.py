@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from isa.alu import ACTIVATIONS
 from isa.operations.dma import DmaCopy
+from isa.operations.scalar import Activation
 from isa.target import TARGETS
 from nki.ir.begins import begun_by, written_by
 from nki.ir.locations import resolve
@@ -47,8 +49,7 @@ def at_line(nodes: list[Node], line: Line) -> list[Op]:
 
 def operand(op: Op, written: bool) -> Access | None:
     """The operand that an operation writes, or that it reads, if it has exactly one."""
-    positions = op.row.writes if written else op.row.reads
-    found = [op.values[i] for i in positions if isinstance(op.values[i], Access)]
+    found = op.written if written else op.read
     return found[0] if len(found) == 1 else None
 
 
@@ -90,6 +91,20 @@ def transfer(op: Op, kernel: Kernel) -> Transfer | None:
     if len(instructions) != 1 or not instructions[0].row.asynchronous:
         return None
     return Transfer(op, dst, src)
+
+
+def with_views(found: Transfer, dst: Access, src: Access) -> Op:
+    """A transfer between other views."""
+    views = {id(found.dst): dst, id(found.src): src}
+    return found.op.with_values(tuple(views.get(id(value), value) for value in found.op.values))
+
+
+def only_applies(op: Op, function: str) -> bool:
+    """Whether an operation is an activation that does nothing but apply a function."""
+    if op.row is not Activation:
+        return False
+    dst, data = op.fields["dst"], op.fields["data"]
+    return op.values == Op.of(Activation, dst=dst, op=ACTIVATIONS[function], data=data).values
 
 
 def is_whole(access: Access) -> bool:

@@ -90,48 +90,28 @@ def _is_movable(op: Op) -> bool:
     return _field(op) is not None or op.row in _SAME_ELSEWHERE
 
 
-def _copy_elsewhere(op: Op, engine: Engine) -> tuple[type[Operation], tuple[Any, ...]] | None:
+def _copy_elsewhere(op: Op, engine: Engine) -> Op | None:
     """An activation that only scales and shifts, as `tensor_scalar` on another engine."""
-    given = dict(zip(op.row.field_names, op.values))
+    given = op.fields
     plain = given["op"] is ACTIVATIONS["copy"] and given["reduce_cmd"] is ReduceCommand.idle
     if not plain or given["reduce_res"] is not None:
         return None
-    has_bias = given["bias"] is not None
-    fields = {
-        "dst": given["dst"],
-        "data": given["data"],
-        "op0": ALU["multiply"],
-        "operand0": given["scale"],
-        "reverse0": False,
-        "op1": ALU["add"] if has_bias else None,
-        "operand1": given["bias"],
-        "reverse1": False,
-        "engine": engine,
-    }
-    return TensorScalar, tuple(fields[name] for name in TensorScalar.field_names)
+    fields = {"op0": ALU["multiply"], "operand0": given["scale"], "operand1": given["bias"]}
+    fields["op1"] = None if given["bias"] is None else ALU["add"]
+    return Op.of(TensorScalar, dst=given["dst"], data=given["data"], engine=engine, **fields)
 
 
-def _sum_elsewhere(op: Op, engine: Engine) -> tuple[type[Operation], tuple[Any, ...]] | None:
+def _sum_elsewhere(op: Op, engine: Engine) -> Op | None:
     """A sum of rows as that of an activation that copies them onto themselves."""
-    given = dict(zip(op.row.field_names, op.values))
+    given = op.fields
     whole = len(given["axis"]) == len(given["data"].shape) - 1
     if not whole or given["op"] is not ALU["add"] or given["negate"]:
         return None
-    fields = {
-        "dst": given["data"],
-        "op": ACTIVATIONS["copy"],
-        "data": given["data"],
-        "reduce_op": ALU["add"],
-        "reduce_res": given["dst"],
-        "bias": None,
-        "scale": 1.0,
-    }
-    return ActivationReduce, tuple(fields[name] for name in ActivationReduce.field_names)
+    onto = {"dst": given["data"], "data": given["data"], "op": ACTIVATIONS["copy"]}
+    return Op.of(ActivationReduce, reduce_op=ALU["add"], reduce_res=given["dst"], **onto)
 
 
-_Elsewhere = Callable[[Op, Engine], "tuple[type[Operation], tuple[Any, ...]] | None"]
-
-_SAME_ELSEWHERE: dict[type[Operation], _Elsewhere] = {
+_SAME_ELSEWHERE: dict[type[Operation], Callable[[Op, Engine], Op | None]] = {
     Activation: _copy_elsewhere,
     TensorReduce: _sum_elsewhere,
 }
@@ -155,17 +135,17 @@ def _on(op: Op, engine: Engine, kernel: Kernel) -> Op | None:
     index = _field(op)
     if index is None:
         found = None if engine in op.row.engines else _SAME_ELSEWHERE[op.row](op, engine)
-        if found is not None and engine not in found[0].engines:
+        if found is None or engine not in found.row.engines:
             return None
+        found = op.with_values(found.values, found.row)
     elif op.values[index] is engine:
         return op
     else:
         attribute = next(a for i, _, a in op.row.attributes if i == index)
-        allowed = not attribute.choices or engine in attribute.choices
-        found = (op.row, _with(op, index, engine)) if allowed else None
-    if found is None or check_call(*found, TARGETS[kernel.target]) is not None:
-        return None
-    return Op(*found, op.location, op.name, op.after)
+        if attribute.choices and engine not in attribute.choices:
+            return None
+        found = op.with_values(_with(op, index, engine))
+    return found if check_call(found.row, found.values, TARGETS[kernel.target]) is None else None
 
 
 def _started_by_any(op: Op, kernel: Kernel) -> Op | None:
@@ -180,7 +160,7 @@ def _by_hardware(op: Op, kernel: Kernel) -> Op | None:
         if attribute.kind is Kind.dge_mode and op.values[index] is DgeMode.none:
             values = _with(op, index, DgeMode.hwdge)
             if check_call(op.row, values, TARGETS[kernel.target]) is None:
-                return _open(Op(op.row, values, op.location, op.name, op.after))
+                return _open(op.with_values(values))
     return None
 
 
@@ -189,5 +169,5 @@ def _open(op: Op) -> Op | None:
         if attribute.kind is Kind.engine and op.values[index] is not Engine.unknown:
             values = _with(op, index, Engine.unknown)
             if op.values[index] in op.row.starters(values):
-                return Op(op.row, values, op.location, op.name, op.after)
+                return op.with_values(values)
     return None

@@ -13,7 +13,7 @@ from isa.rules import check_call
 from isa.spec import Operation
 from isa.target import TARGETS
 from nki.advice.changed import Changed, Line, is_whole, line_of, mentions, rewritten, writers
-from nki.advice.reads import Fields, fields_of, is_dead, same_view
+from nki.advice.reads import Fields, is_dead, same_view
 from nki.ir.begins import begin, written_by
 from nki.ir.nodes import Access, Kernel, Node, Op, Tensor
 from nki.ir.rewrite import Numbering
@@ -93,7 +93,7 @@ class _Fusing:
         """How the reductions make minus their columns themselves, where these are needed."""
         known = writers(self.kernel) if self.negated else {}
         ops = [op for tensor in self.negated for op in known.get(tensor, [])]
-        if not ops or any(op.row is not TensorReduce or fields_of(op)["negate"] for op in ops):
+        if not ops or any(op.row is not TensorReduce or op.fields["negate"] for op in ops):
             return ""
         lines = sorted({place[1] for op in ops if (place := line_of(op)) is not None})
         where = ", ".join(map(str, lines))
@@ -119,7 +119,7 @@ class _Fusing:
         """Where the other operation is, if both may become one there."""
         first = nodes[index]
         assert isinstance(first, Op)
-        result = first.values[first.row.field_names.index("dst")]
+        result = first.fields["dst"]
         tensor = result.storage
         sources = {value.storage for value in first.values if isinstance(value, Access)} - {tensor}
         for number in range(index + 1, len(nodes)):
@@ -138,24 +138,23 @@ class _Fusing:
             line_of(second),
         ):
             return False
-        fields = fields_of(second)
-        return same_view(fields[self.fusion.reads], result)
+        return same_view(second.fields[self.fusion.reads], result)
 
     def _made(self, first: Op, second: Node, numbering: Numbering) -> list[Node] | None:
         assert isinstance(second, Op)
-        one, two = fields_of(first), fields_of(second)
+        one, two = first.fields, second.fields
         found = self.fusion.fuse(one, two, numbering)
         if found is None:
             return None
-        values = tuple(found.fields[name] for name in found.row.field_names)
-        if check_call(found.row, values, TARGETS[self.kernel.target]) is not None:
+        op = Op.of(found.row, **found.fields)
+        if check_call(op.row, op.values, TARGETS[self.kernel.target]) is not None:
             return None
         if found.negated is not None:
             self.negated.add(found.negated)
         self.pairs |= {first, second}
         self.exact &= one["dst"].dtype == "float32"
         self.lines |= {place[1] for op in (first, second) if (place := line_of(op)) is not None}
-        op = Op(found.row, values, second.location, second.name, second.after)
+        op = second.with_values(op.values, op.row)
         return [*(_placed(node, second) for node in found.before), op]
 
 
@@ -200,11 +199,8 @@ def _negated(operand: Any, numbering: Numbering) -> tuple[Any, tuple[Node, ...]]
         return None
     tensor = numbering.tensor(operand.storage, ".negated")
     column = Access(tensor, operand.dtype, operand.shape, operand.strides, operand.offset)
-    fields: Fields = dict.fromkeys(TensorScalar.field_names)
-    fields |= {"dst": column, "data": operand, "op0": MULTIPLY, "operand0": -1.0}
-    fields |= {"reverse0": False, "reverse1": False, "engine": Engine.vector}
-    values = tuple(fields[name] for name in TensorScalar.field_names)
-    return column, (begin(tensor), Op(TensorScalar, values))
+    fields = {"dst": column, "data": operand, "op0": MULTIPLY, "operand0": -1.0}
+    return column, (begin(tensor), Op.of(TensorScalar, engine=Engine.vector, **fields))
 
 
 def _chained(first: Fields, second: Fields, numbering: Numbering) -> Fused | None:
@@ -227,8 +223,7 @@ def _before_tensor(reads: str, other: str) -> Fuse:
     def fuse(first: Fields, second: Fields, numbering: Numbering) -> Fused | None:
         if first["op1"] is not None or same_view(second[other], first["dst"]):
             return None
-        fields: Fields = dict.fromkeys(ScalarTensorTensor.field_names)
-        fields |= {name: first[name] for name in ("data", "op0", "operand0", "reverse0")}
+        fields = {name: first[name] for name in ("data", "op0", "operand0", "reverse0")}
         fields |= {"dst": second["dst"], "op1": second["op"], "operand1": second[other]}
         return Fused(ScalarTensorTensor, {**fields, "reverse1": reads == "data2"})
 
@@ -249,7 +244,6 @@ def _square(first: Fields, second: Fields, numbering: Numbering) -> Fused | None
     if not is_square or not _sums_rows(second):
         return None
     fields: Fields = {"op": ACTIVATIONS["square"], "data": first["data1"], "dst": first["dst"]}
-    fields |= {"bias": None, "scale": 1.0}
     return Fused(Activation, {**fields, **_accumulated(second)})
 
 

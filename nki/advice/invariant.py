@@ -1,4 +1,4 @@
-"""Work that gives the same in each iteration of a loop."""
+"""Work and loads that give the same in each iteration of a loop."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from nki.advice.changed import (
     transfer,
     writers,
 )
-from nki.advice.reads import fields_of
 from nki.ir.begins import begun, begun_by, used_by, written_by
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Tensor, tensors_of
 from nki.ir.replace import Renamed
-from nki.ir.rewrite import Numbering, form_registers
+from nki.ir.rewrite import Numbering, form_registers, with_body
 
 
 def hoisted_work(kernel: Kernel, line: Line) -> Iterator[Changed]:
@@ -43,7 +42,28 @@ def hoisted_work(kernel: Kernel, line: Line) -> Iterator[Changed]:
 
     Where another line makes the same before, this line takes that.
     """
-    hoisting = _Hoisting(kernel, line)
+    return _hoisted(kernel, line, False)
+
+
+def hoisted_load(kernel: Kernel, line: Line) -> Iterator[Changed]:
+    """What a line loads again and again from the same place is loaded once, before.
+
+    Before:
+
+        for start in range(0, rows, 128):
+            nisa.dma_copy(dst=w, src=weights)
+
+    After:
+
+        nisa.dma_copy(dst=w, src=weights)
+        for start in range(0, rows, 128):
+            ...
+    """
+    return _hoisted(kernel, line, True)
+
+
+def _hoisted(kernel: Kernel, line: Line, loads: bool) -> Iterator[Changed]:
+    hoisting = _Hoisting(kernel, line, loads)
     new = rewritten(kernel, hoisting.rewrite)
     if new is not None and hoisting.is_here(hoisting.dropped):
         of, elsewhere = frozenset(hoisting.dropped), sorted(hoisting.elsewhere)
@@ -51,7 +71,8 @@ def hoisted_work(kernel: Kernel, line: Line) -> Iterator[Changed]:
             text = f"take what line {', '.join(map(str, elsewhere))} makes, which is the same"
             yield Changed("repeated work", text, new, of=of)
         else:
-            yield Changed("hoistable work", "make it once, before the loop", new, of=of)
+            what, verb = ("load", "load") if loads else ("work", "make")
+            yield Changed(f"hoistable {what}", f"{verb} it once, before the loop", new, of=of)
 
 
 _OWN_STATE = frozenset({ACCUMULATORS, STATIONARY, TABLE})
@@ -59,12 +80,13 @@ _OWN_STATE = frozenset({ACCUMULATORS, STATIONARY, TABLE})
 
 
 class _Hoisting:
-    """The work of a line that comes once; `dropped` are the operations that were there for it, and
-    `elsewhere` other lines that do the same before."""
+    """The work of a line, or its loads, that come once; `dropped` are the operations that were
+    there for it, and `elsewhere` other lines that do the same work before."""
 
-    def __init__(self, kernel: Kernel, line: Line) -> None:
+    def __init__(self, kernel: Kernel, line: Line, loads: bool) -> None:
         self.kernel = kernel
         self.line = line
+        self.loads = loads
         self.writers = writers(kernel)
         self.dropped: set[Op] = set()
         self.elsewhere: set[int] = set()
@@ -86,9 +108,7 @@ class _Hoisting:
             moved = [n for n in node.body if n in ops or begun_by(n) in made]
             body = [n for n in node.body if n not in ops and begun_by(n) not in made]
             self.dropped |= ops
-            result += moved
-            where = node.unroll, node.location
-            result.append(Loop(node.variable, node.lower, node.upper, node.step, body, *where))
+            result += [*moved, with_body(node, body)]
         return result if len(result) > len(nodes) else nodes
 
     def _once(self, nodes: list[Node]) -> list[Node]:
@@ -96,9 +116,11 @@ class _Hoisting:
         made = self._constant(nodes, None)
         first: dict[Any, Tensor] = {}
         keys: dict[Tensor, Any] = {}
-        alike = {t: first.setdefault(content(t, made, keys), t) for t in made}
+        # A load that another line makes, too, is `repeated_load`'s.
+        those = [t for t in made if not self.loads or self.is_here(made[t])]
+        alike = {t: first.setdefault(content(t, made, keys), t) for t in those}
         repeated = [t for t, kept in alike.items() if kept is not t and self.is_here(made[t])]
-        again = {t: alike[t] for t in self._with_inputs(repeated, made) if alike[t] is not t}
+        again = {t: k for t in self._with_inputs(repeated, made) if (k := alike.get(t, t)) is not t}
         gone = _going(again, made)
         if not again:
             return nodes
@@ -110,8 +132,12 @@ class _Hoisting:
         return Renamed(again).nodes(left)
 
     def is_here(self, ops: Iterable[Op]) -> bool:
-        """Whether the line computes any of this; loads alone are `hoisted_load`'s."""
-        return any(line_of(op) == self.line and transfer(op, self.kernel) is None for op in ops)
+        """Whether the line does any of this."""
+        return any(line_of(op) == self.line and self._is_kind(op) for op in ops)
+
+    def _is_kind(self, op: Op) -> bool:
+        found = transfer(op, self.kernel)
+        return not self.loads if found is None else self.loads and found.is_load
 
     def _with_inputs(self, wanted: list[Tensor], made: dict[Tensor, list[Op]]) -> set[Tensor]:
         """Tensors, and those that they are made of."""
@@ -126,7 +152,7 @@ class _Hoisting:
 
     def _constant(self, nodes: list[Node], loop: Loop | None) -> dict[Tensor, list[Op]]:
         """The tensors that begin in a list of nodes and are made there of what nothing changes."""
-        varying = set() if loop is None else registers_written(nodes) | {loop.variable}
+        varying = registers_written(nodes) | (set() if loop is None else {loop.variable})
         places = {node: place for place, node in enumerate(nodes)}
         made: dict[Tensor, list[Op]] = {}
         for tensor in begun(nodes):
@@ -150,12 +176,11 @@ class _Hoisting:
     def _is_plain(self, op: Op, varying: set[Any]) -> bool:
         """Whether an operation gives the same of the same: it has no state, and neither indices
         nor registers that a loop changes."""
-        accesses = [value for value in op.values if isinstance(value, Access)]
-        registers = {register for access in accesses for register in form_registers(access)}
-        has_rows = any(access.vector_offset is not None for access in accesses)
+        registers = {register for value in op.values for register in form_registers(value)}
+        has_rows = any(view.vector_offset is not None for view in (*op.written, *op.read))
         if op.row.register_writes or registers & varying or has_rows:
             return False
-        if fields_of(op).get("reduce_cmd", ReduceCommand.idle) is not ReduceCommand.idle:
+        if op.fields.get("reduce_cmd", ReduceCommand.idle) is not ReduceCommand.idle:
             return False
         steps = op.row.expand(op.values, TARGETS[self.kernel.target])
         return all(state.name in _OWN_STATE for step in steps for state in step.row.state)
@@ -207,6 +232,3 @@ def _value(
     if of is tensor or not is_read:
         return of is tensor, value.geometry
     return content(of, made, keys) if of in made else of, value.geometry
-
-
-__all__ = ["hoisted_work"]

@@ -14,7 +14,7 @@ from isa.rules import check_call
 from isa.spec import Operation
 from isa.target import TARGETS
 from nki.advice.changed import Changed, Line, line_of, mentions, rewritten
-from nki.advice.reads import Fields, fields_of, is_unread, same_view
+from nki.advice.reads import Fields, is_unread, same_view
 from nki.ir.begins import begin, begun_by, written_by
 from nki.ir.nodes import Access, Kernel, Node, Op, Tensor
 from nki.ir.rewrite import Numbering
@@ -103,7 +103,7 @@ class _Watched:
     def __init__(self, kernel: Kernel, nodes: list[Node], first: int) -> None:
         op = nodes[first]
         assert isinstance(op, Op)
-        fields = fields_of(op)
+        fields = op.fields
         self.kernel, self.all, self.first = kernel, nodes, first
         self.data: Access = fields["data"]
         self.size = self.data.shape[-1]
@@ -118,7 +118,7 @@ class _Watched:
             node = self.all[number]
             if not isinstance(node, Op):
                 return None
-            fields = fields_of(node)
+            fields = node.fields
             found = self._sum_of_squares(node.row, fields, number)
             if found is not None:
                 return found
@@ -188,7 +188,7 @@ def _is_row_sum(op: Op) -> bool:
     """Whether an operation sums rows of a tile whose size is known."""
     if op.row is not TensorReduce:
         return False
-    fields = fields_of(op)
+    fields = op.fields
     data = fields["data"]
     is_plain = data.vector_offset is None and all(type(size) is int for size in data.shape)
     return _sums_up(fields) and is_plain and len(data.shape) == 2
@@ -206,7 +206,7 @@ def _made(
     node."""
     at, last = nodes[sums.first], nodes[sums.gone[-1]]
     assert isinstance(at, Op) and isinstance(last, Op)
-    total, data = fields_of(at)["dst"], fields_of(at)["data"]
+    total, data = at.fields["dst"], at.fields["data"]
     rows, size = data.shape
     most = TARGETS[kernel.target].batch_norm_free_max.value
     starts = range(0, size, most)
@@ -219,14 +219,19 @@ def _made(
         shape = rows, min(most, size - start)
         part = Access(data.storage, data.dtype, shape, data.strides, offset)
         triples = _columns(stats, _OF_A_CALL * number, _OF_A_CALL)
-        before.append(_op(BnStats, at, dst=triples, data=part))
+        before.append(Op.of(BnStats, at.location, dst=triples, data=part))
     every = _columns(stats, 0, stats.pitch)
-    before.append(_op(BnAggr, at, dst=_columns(moments, 0, _MOMENTS), data=every))
+    before.append(Op.of(BnAggr, at.location, dst=_columns(moments, 0, _MOMENTS), data=every))
     after: list[Node] = []
     if not sums.centred:
-        squares = {"data": mean, "op0": MULTIPLY, "operand0": mean, "reverse0": False}
-        squares |= {"op1": ADD, "operand1": variance, "reverse1": False}
-        after.append(_op(ScalarTensorTensor, last, dst=variance, **squares))
+        squares = {
+            "data": mean,
+            "op0": MULTIPLY,
+            "operand0": mean,
+            "op1": ADD,
+            "operand1": variance,
+        }
+        after.append(Op.of(ScalarTensorTensor, last.location, dst=variance, **squares))
     made: dict[int, list[Node]] = {number: [] for number in sums.gone[:-1]}
     for number, here, result, moment in (
         (sums.first, before, total, mean),
@@ -236,8 +241,9 @@ def _made(
         if means is None:
             here.append(_product(nodes[number], result, moment, size))
         for reader, factor in (means or {}).items():
-            dst = fields_of(nodes[reader])["dst"]  # type: ignore[arg-type]
-            made[reader] = [_product(nodes[reader], dst, moment, factor)]
+            op = nodes[reader]
+            assert isinstance(op, Op)
+            made[reader] = [_product(op, op.fields["dst"], moment, factor)]
     made |= {sums.first: before, sums.gone[-1]: after}
     target = TARGETS[kernel.target]
     ops = [op for new in made.values() for op in new if isinstance(op, Op)]
@@ -267,7 +273,7 @@ def _means(
 def _sign(op: Op, view: Access, size: int) -> int:
     """1 or -1 where an operation multiplies a view by plus or minus one in a number of elements;
     else 0."""
-    fields = fields_of(op)
+    fields = op.fields
     if op.row is not TensorScalar or fields["op0"] is not MULTIPLY or fields["op1"] is not None:
         return 0
     by = fields["operand0"]
@@ -293,13 +299,5 @@ def _columns(tensor: Tensor, start: int, count: int) -> Access:
 
 
 def _product(at: Node, dst: Access, data: Access, by: int) -> Op:
-    given = {"dst": dst, "data": data, "op0": MULTIPLY, "operand0": float(by), "reverse0": False}
-    return _op(TensorScalar, at, **given, reverse1=False, engine=Engine.vector)
-
-
-def _op(row: type[Operation], at: Node, **given: Any) -> Op:
-    """An operation as if it stood at the line of another one."""
-    return Op(row, tuple(given.get(name) for name in row.field_names), at.location)
-
-
-__all__ = ["one_pass_moments"]
+    given = {"dst": dst, "data": data, "op0": MULTIPLY, "operand0": float(by)}
+    return Op.of(TensorScalar, at.location, engine=Engine.vector, **given)

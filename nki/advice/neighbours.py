@@ -7,9 +7,18 @@ from collections.abc import Iterator
 
 from isa.enums import Memory
 from isa.rules.form import listed
-from nki.advice.changed import Changed, Line, Transfer, at_line, line_of, rewritten, transfer
+from nki.advice.changed import (
+    Changed,
+    Line,
+    Transfer,
+    at_line,
+    line_of,
+    rewritten,
+    transfer,
+    with_views,
+)
 from nki.advice.row_tiles import RowTile, RowTiles
-from nki.advice.transfers import ROW_BYTES, run_bytes, unrolled, wide_tensor, with_views
+from nki.advice.transfers import ROW_BYTES, run_bytes, unrolled, wide_tensor
 from nki.ir.begins import begin, begun_by, written_by
 from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Tensor, operations, storages
 from nki.ir.replace import Renamed, seen_through

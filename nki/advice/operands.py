@@ -113,7 +113,7 @@ def _legal(op: Op, target: Target) -> Op | None:
         if attribute.kind is Kind.engine:
             values = (*op.values[:index], Engine.unknown, *op.values[index + 1 :])
             if check_call(op.row, values, target) is None:
-                return Op(op.row, values, op.location, op.name, op.after)
+                return op.with_values(values)
     return None
 
 

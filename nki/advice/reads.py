@@ -11,11 +11,6 @@ from nki.ir.nodes import Access, Kernel, Node, Op, Tensor
 Fields = dict[str, Any]
 
 
-def fields_of(op: Op) -> Fields:
-    """The values of an operation by field."""
-    return dict(zip(op.row.field_names, op.values))
-
-
 def same_view(one: Any, other: Access) -> bool:
     """Whether a value is the same elements of the same tensor as a view, none of them by index."""
     return (
@@ -30,7 +25,7 @@ def is_dead(kernel: Kernel, nodes: list[Node], number: int, tensor: Tensor, resu
     """Whether nobody reads what a tensor held before the operation at `number`, after it."""
     op = nodes[number]
     assert isinstance(op, Op)
-    return same_view(fields_of(op).get("dst"), result) or is_unread(
+    return same_view(op.fields.get("dst"), result) or is_unread(
         kernel, nodes, number, tensor, result
     )
 
@@ -54,7 +49,6 @@ def is_unread(
 
 def fills(node: Node, tensor: Tensor, result: Access) -> bool:
     """Whether a node writes all that a tensor held, and reads nothing of it."""
-    if not isinstance(node, Op) or not same_view(fields_of(node).get("dst"), result):
+    if not isinstance(node, Op) or not same_view(node.fields.get("dst"), result):
         return False
-    read = [node.values[position] for position in node.row.reads]
-    return not any(isinstance(one, Access) and one.storage is tensor for one in read)
+    return all(view.storage is not tensor for view in node.read)

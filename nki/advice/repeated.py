@@ -19,7 +19,7 @@ from nki.advice.changed import (
     transfer,
 )
 from nki.ir.begins import begun_by
-from nki.ir.nodes import Access, Kernel, Node, Op, Tensor
+from nki.ir.nodes import Kernel, Node, Op, Tensor
 from nki.ir.replace import Renamed
 from nki.ir.rewrite import Numbering
 
@@ -102,8 +102,7 @@ def _what(load: Transfer) -> tuple[Any, ...]:
 
 
 def _written(op: Op) -> set[Tensor]:
-    values = (op.values[position] for position in op.row.writes)
-    return {value.storage for value in values if isinstance(value, Access)}
+    return {view.storage for view in op.written}
 
 
 def _without(nodes: list[Node], index: int, load: Transfer, first: Transfer) -> list[Node]:
@@ -119,5 +118,4 @@ def _without(nodes: list[Node], index: int, load: Transfer, first: Transfer) -> 
         begun = [node for node in before if begun_by(node) is not copied]
         return begun + Renamed({copied: kept}).nodes(after)
     fields = {"dst": load.chip, "src": first.chip, "engine": Engine.vector}
-    copy = Op(TensorCopy, tuple(fields[name] for name in TensorCopy.field_names), load.op.location)
-    return [*before, copy, *after]
+    return [*before, Op.of(TensorCopy, load.op.location, **fields), *after]

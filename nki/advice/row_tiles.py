@@ -66,7 +66,7 @@ class RowTiles:
         made = writers(kernel)
         ops = [op for body in kernel.bodies for op in operations(body)]
         self.written = {tensor.in_root()[0] for tensor in made}
-        self.read = {one.storage.in_root()[0] for op in ops for one in _views(op, op.row.reads)}
+        self.read = {one.storage.in_root()[0] for op in ops for one in op.read}
         self.even = self._even(made)
         self._known: dict[int, tuple[list[Node], list[RowTile]]] = {}
 
@@ -127,8 +127,7 @@ class RowTiles:
 
     def _computed_rows(self, op: Op, own: set[Tensor]) -> int:
         """The partitions of an operation that works in each alone; 0 for any other."""
-        views = _views(op, range(len(op.values)))
-        rows = {_rows(view) for view in views if view.storage in own}
+        rows = {_rows(view) for view in (*op.written, *op.read) if view.storage in own}
         return rows.pop() if len(rows) == 1 and self._is_by_partition(op) else 0
 
     def _is_by_partition(self, op: Op) -> bool:
@@ -156,7 +155,7 @@ class RowTiles:
             even = left
 
     def _writes_evenly(self, op: Op, even: set[Tensor]) -> bool:
-        if any(_rows(dst) != dst.storage.shape[0] for dst in _views(op, op.row.writes)):
+        if any(_rows(dst) != dst.storage.shape[0] for dst in op.written):
             return False
         move = transfer(op, self.kernel)
         if move is not None:
@@ -166,7 +165,7 @@ class RowTiles:
                 and hbm.strides[0] == 0
                 and hbm.storage.in_root()[0] not in self.written
             )
-        sources = _views(op, op.row.reads)
+        sources = op.read
         return self._is_by_partition(op) and all(one.storage in even for one in sources)
 
     def _filled_evenly(self, nodes: list[Node], outside: set[Tensor]) -> dict[Tensor, list[Op]]:
@@ -248,11 +247,6 @@ def _are_apart(views: list[Access]) -> bool:
 
 def _tensors(tile: RowTile) -> Iterable[Tensor]:
     return [*tile.tensors, *(move.hbm.storage for move in tile.transfers.values())]
-
-
-def _views(op: Op, positions: Iterable[int]) -> list[Access]:
-    values = (op.values[position] for position in positions)
-    return [value for value in values if isinstance(value, Access)]
 
 
 def _rows(view: Access) -> int:

@@ -18,6 +18,7 @@ from nki.advice.changed import (
     rewritten,
     transfer,
     with_ops,
+    with_views,
     writers,
 )
 from nki.ir.begins import begin, begun_by
@@ -53,7 +54,7 @@ def contiguous_rows(kernel: Kernel, line: Line) -> Iterator[Changed]:
                 continue
             view = _row_major(found.hbm, found.chip)
             values = tuple(view if value is found.hbm else value for value in op.values)
-            replaced[op] = Op(op.row, values, op.location, op.name, op.after)
+            replaced[op] = op.with_values(values)
             names[found.hbm.storage.label] = None
     if replaced:
         text = f"lay out {', '.join(names)} in HBM so that each row of the tile is contiguous"
@@ -263,14 +264,6 @@ def _widened(view: Access, tensor: Tensor, width: int) -> Access:
     wide = seen_through(view, tensor, view.offset)
     wide.shape = (view.shape[0], width)
     return wide
-
-
-def with_views(found: Transfer, dst: Access, src: Access) -> Op:
-    """A transfer between other views."""
-    op = found.op
-    views = {id(found.dst): dst, id(found.src): src}
-    values = tuple(views.get(id(value), value) for value in op.values)
-    return Op(op.row, values, op.location, op.name, op.after)
 
 
 def wide_tensor(tensor: Tensor, width: int, numbering: Numbering) -> Tensor:

@@ -51,6 +51,4 @@ def used_by(node: Node) -> dict[Tensor, None]:
 def written_by(node: Node) -> Iterator[Tensor]:
     """The tensors that a node writes, loops inside included."""
     for op in operations([node]):
-        for index in op.row.writes:
-            if isinstance(op.values[index], Access):
-                yield op.values[index].storage
+        yield from (view.storage for view in op.written)

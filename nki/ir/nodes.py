@@ -19,7 +19,7 @@ from isa.affine import structure
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.program import Guard
-from isa.spec import Operation
+from isa.spec import Operation, defaults
 
 _INT = {int}
 
@@ -256,6 +256,31 @@ class Op:
     location: Any = None
     name: str | None = None
     after: tuple[Op, ...] = ()
+
+    @classmethod
+    def of(cls, row: type[Operation], location: Any = None, **fields: Any) -> Op:
+        """A use of an operation with values by field; absent ones have defaults."""
+        known = defaults(row) | fields
+        return cls(row, tuple([known[name] for name in row.field_names]), location)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The values by field."""
+        return dict(zip(self.row.field_names, self.values))
+
+    @property
+    def written(self) -> list[Access]:
+        """The views that it writes."""
+        return [v for i in self.row.writes if isinstance(v := self.values[i], Access)]
+
+    @property
+    def read(self) -> list[Access]:
+        """The views that it reads."""
+        return [v for i in self.row.reads if isinstance(v := self.values[i], Access)]
+
+    def with_values(self, values: tuple[Any, ...], row: type[Operation] | None = None) -> Op:
+        """This use with other values, which may be those of another row."""
+        return Op(row or self.row, values, self.location, self.name, self.after)
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -10,7 +10,6 @@ from isa.enums import Engine, Memory
 from isa.operations.scalar import Activation
 from isa.operations.vector import TensorCopy
 from isa.rules import check_call
-from isa.spec import defaults
 from nki.ir.nodes import Access, Kernel, Op
 from nki.passes.analysis.steps import ENGINE_INDEX
 from nki.passes.order.choices import EngineChoice, with_engines
@@ -96,8 +95,7 @@ class _Balance(EngineChoice):
 def _as_activation(op: Op) -> tuple[Any, ...]:
     """A copy's operands as those of the scalar engine's function that copies."""
     dst, src, _ = op.values
-    own = {"dst": dst, "op": ACTIVATIONS["copy"], "data": src}
-    return tuple((own | defaults(Activation)).values())
+    return Op.of(Activation, dst=dst, op=ACTIVATIONS["copy"], data=src).values
 
 
 def _leaves_psum(op: Op) -> bool:

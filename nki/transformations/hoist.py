@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nki.advice.changed import registers_written, rewritten
-from nki.ir.begins import begin, begun_by
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Tensor, operations
+from nki.ir.begins import begin, begun_by, written_by
+from nki.ir.nodes import Kernel, Loop, Node, Op, Tensor
 from nki.ir.rewrite import Numbering, form_registers, with_body
 from nki.transformations.moved_work import MovableWork, is_named
 
@@ -59,12 +59,7 @@ class Hoist:
             return {}
         varying = registers_written(loop.body) | {loop.variable}
         begun = {tensor for n in loop.body if (tensor := begun_by(n)) is not None}
-        changing = {
-            value.storage
-            for op in operations(loop.body)
-            for position in op.row.writes
-            if isinstance(value := op.values[position], Access)
-        }
+        changing = {tensor for node in loop.body for tensor in written_by(node)}
         moved: dict[Op, Tensor] = {}
         for op in loop.body:
             dst = work.filled(op) if isinstance(op, Op) else None
@@ -80,6 +75,3 @@ class Hoist:
 def _runs(loop: Loop) -> bool:
     """Whether a loop is known to have an iteration."""
     return type(loop.lower) is int and type(loop.upper) is int and loop.lower < loop.upper
-
-
-__all__ = ["Hoist"]

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isa.alu import ACTIVATIONS
 from isa.enums import Memory
-from isa.operations.scalar import Activation
 from isa.operations.vector import TensorCopy
 from isa.rules import check_call
-from isa.spec import defaults
 from isa.target import TARGETS
-from nki.advice.changed import is_whole, mentions, rewritten
-from nki.ir.begins import begun_by
-from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, operations
+from nki.advice.changed import is_whole, mentions, only_applies, rewritten
+from nki.ir.begins import begun_by, written_by
+from nki.ir.nodes import Access, Kernel, Node, Op, operations
 from nki.ir.replace import Renamed
 from nki.ir.rewrite import Numbering
 from nki.transformations.moved_work import MovableWork, is_named
@@ -56,17 +53,8 @@ class ReadInPsum:
 
 def _copied(op: Op) -> Access | None:
     """What an operation copies as it is."""
-    if op.row is TensorCopy:
-        source = op.values[op.row.field_names.index("src")]
-    elif op.row is Activation:
-        fields = dict(zip(op.row.field_names, op.values))
-        plain = {"dst": fields["dst"], "op": ACTIVATIONS["copy"], "data": fields["data"]}
-        if op.values != tuple((plain | defaults(Activation)).values()):
-            return None
-        source = fields["data"]
-    else:
-        return None
-    return source if isinstance(source, Access) else None
+    copies = op.row is TensorCopy or only_applies(op, "copy")
+    return op.read[0] if copies else None
 
 
 def _without(nodes: list[Node], copy: Op, dst: Access, kernel: Kernel) -> list[Node] | None:
@@ -81,7 +69,7 @@ def _without(nodes: list[Node], copy: Op, dst: Access, kernel: Kernel) -> list[N
         return None
     place = nodes.index(copy)
     behind = nodes[place + 1 :]
-    if any(_writes(op, bank) for op in operations(behind)):
+    if any(bank in written_by(node) for node in behind):
         return None
     readers = [op for op in operations(behind) if mentions(op, tile)]
     renamed = Renamed({tile: bank})
@@ -93,17 +81,9 @@ def _without(nodes: list[Node], copy: Op, dst: Access, kernel: Kernel) -> list[N
     return [n for n in nodes[:place] if begun_by(n) is not tile] + renamed.nodes(behind)
 
 
-def _writes(op: Op, tensor: Tensor) -> bool:
-    values = (op.values[position] for position in op.row.writes)
-    return any(isinstance(value, Access) and value.storage is tensor for value in values)
-
-
 def _may(op: Op, kernel: Kernel) -> bool:
     """Whether the target has an operation with these operands, which is no transfer."""
     target = TARGETS[kernel.target]
     if check_call(op.row, op.values, target) is not None:
         return False
     return not any(one.row.asynchronous for one in op.row.expand(op.values, target))
-
-
-__all__ = ["ReadInPsum"]

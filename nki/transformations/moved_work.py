@@ -31,7 +31,7 @@ class MovableWork:
 
     def filled(self, op: Op) -> Access | None:
         """What an operation fills, if it is one of these."""
-        written = [v for i in op.row.writes if isinstance(v := op.values[i], Access)]
+        written = op.written
         if op.after or op.row.register_writes or len(written) != 1:
             return None
         dst = written[0]
@@ -56,8 +56,7 @@ class MovableWork:
 
     def sources(self, op: Op) -> set[Tensor]:
         """The tensors that an operation reads."""
-        values = (op.values[position] for position in op.row.reads)
-        return {value.storage for value in values if isinstance(value, Access)}
+        return {view.storage for view in op.read}
 
     def _is_own(self, dst: Access, op: Op) -> bool:
         tensor = dst.storage
@@ -84,6 +83,3 @@ def content(value: Any, same: dict[Tensor, Tensor]) -> Any:
     if isinstance(value, Access):
         return same.get(value.storage, value.storage), value.geometry
     return structure(value) if isinstance(value, Affine) else value
-
-
-__all__ = ["MovableWork", "content", "is_named"]

@@ -132,17 +132,9 @@ class _Repeated:
         return op.row, dst.geometry, dst.storage.shape, *others
 
     def _versions(self, op: Op) -> tuple[int, ...]:
-        values = (op.values[position] for position in op.row.reads)
-        tensors = (self.same.get(v.storage, v.storage) for v in values if isinstance(v, Access))
+        tensors = (self.same.get(view.storage, view.storage) for view in op.read)
         return tuple(self._writes[tensor] for tensor in tensors)
 
     def _count(self, node: Node) -> None:
         for op in operations([node]):
-            tensor = begun_by(op)
-            written = [op.values[position] for position in op.row.writes]
-            for one in (tensor, *(v.storage for v in written if isinstance(v, Access))):
-                if one is not None:
-                    self._writes[one] += 1
-
-
-__all__ = ["ReuseLoads", "ReuseWork"]
+            self._writes.update(view.storage for view in op.written)

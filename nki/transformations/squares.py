@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isa.alu import ACTIVATIONS, ALU
+from isa.alu import ALU
 from isa.enums import Engine
-from isa.operations.scalar import Activation
 from isa.operations.vector import TensorTensor
 from isa.rules import check_call
-from isa.spec import defaults
 from isa.target import TARGETS
-from nki.advice.changed import with_ops
+from nki.advice.changed import only_applies, with_ops
 from nki.ir.nodes import Kernel, Op, operations
 
 
@@ -45,20 +43,13 @@ class SquaresOnVector:
 
 def _product(op: Op, kernel: Kernel) -> Op | None:
     """A plain square as the product of its operand with itself."""
-    if op.row is not Activation:
+    if not only_applies(op, "square"):
         return None
-    fields = dict(zip(op.row.field_names, op.values))
-    plain = {"dst": fields["dst"], "op": ACTIVATIONS["square"], "data": fields["data"]}
-    if op.values != tuple((plain | defaults(Activation)).values()):
-        return None
-    if "float" not in plain["data"].dtype:
+    dst, data = op.fields["dst"], op.fields["data"]
+    if "float" not in data.dtype:
         return None  # products of integers are exact, squares are not
-    own = dict.fromkeys(("data1", "data2"), plain["data"])
-    own |= {"dst": plain["dst"], "op": ALU["multiply"], "engine": Engine.vector}
-    values = tuple((defaults(TensorTensor) | own)[name] for name in TensorTensor.field_names)
+    own = {"dst": dst, "data1": data, "data2": data, "op": ALU["multiply"]}
+    values = Op.of(TensorTensor, engine=Engine.vector, **own).values
     if check_call(TensorTensor, values, TARGETS[kernel.target]) is not None:
         return None
-    return Op(TensorTensor, values, op.location, op.name, op.after)
-
-
-__all__ = ["SquaresOnVector"]
+    return op.with_values(values, TensorTensor)

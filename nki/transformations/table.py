@@ -79,6 +79,3 @@ def transformed(kernel: Kernel, chosen: Iterable[Transformation]) -> Kernel:
         kernel = one.run(kernel)
     assert kernel.results is results
     return kernel
-
-
-__all__ = ["TRANSFORMATIONS", "Transformation", "transformations", "transformed"]

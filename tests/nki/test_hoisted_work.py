@@ -110,6 +110,25 @@ def test_what_differs_stays() -> None:
         assert list(hoisted_work(traced, (__file__, line_in(kernel.function, mark)))) == []
 
 
+def test_what_a_register_moves_stays() -> None:
+    """Both operations read by one register, which holds another number each time."""
+
+    @nki.jit(target="trn2")
+    def kernel(a, g):
+        out, row = result(a), nisa.register_alloc(0)
+        for start in range(0, a.shape[0], 128):
+            nisa.register_move(dst=row, src=start)
+            x = nl.ndarray((128, a.shape[1]), dtype=a.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(dst=x, src=a[nl.ds(row, 128), :])
+            nl.store(out[nl.ds(start, 128), :], nl.multiply(x, 2.0))  # of other rows
+        return out
+
+    traced = kernel.trace(*SHAPES, target="trn2")
+    line = line_in(kernel.function, "# of other rows")
+    assert list(hoisted_work(traced, (__file__, line))) == []
+    np.testing.assert_array_equal(kernel(A, G), 2 * A)
+
+
 def test_what_is_made_of_an_output_stays() -> None:
     """The second iteration reads what the first one wrote."""
 
