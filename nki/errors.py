@@ -12,12 +12,13 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-from isa.errors import CATALOGUE, STANDING, CatalogueEntry, NeuronError
+from isa.errors import CATALOGUE, STANDING, CatalogueEntry, NeuronError, calls
 from isa.errors.built_in import built_in
 from isa.errors.warned import WARNINGS
 from isa.program import SourceLocation
 from nki.ir.context import CURRENT
 from nki.ir.locations import author_location, is_own_file, resolve, shown_file
+from nki.keywords import meant_by
 from nki.settings import traceback_wanted
 
 _Parameters = ParamSpec("_Parameters")
@@ -123,32 +124,13 @@ def user_frames(function: Callable[_Parameters, _Result]) -> Callable[_Parameter
 
 
 def named_arguments(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-    """Decorates a public function: a call with other arguments than it has is an error of the
-    catalogue, which says what was meant. Everything else passes as it is."""
-
-    @functools.wraps(function)
-    def entry(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
-        try:
-            return function(*args, **kwargs)
-        except TypeError as error:
-            if (found := _wrong_call(error, function)) is None:
-                raise
-            try:
-                raise found from None
-            finally:
-                found = None  # its traceback has this frame
-
-    return entry
+    """Decorates a public function as `isa.errors.calls` does. Its errors know words of other
+    libraries and name the author's line."""
+    return calls.named_arguments(function, _explained)
 
 
-def _wrong_call(error: TypeError, function: Callable[..., Any]) -> NeuronError | None:
-    """The error of the catalogue where Python refused the call of a public function itself."""
-    traceback = error.__traceback__
-    if isinstance(error, NeuronError) or traceback is None or traceback.tb_next is not None:
-        return None
-    from nki.language.python_mistakes import wrong_call
-
-    found = wrong_call(error, function)
+def _explained(error: TypeError, function: Callable[..., Any]) -> NeuronError | None:
+    found = calls.refused_call(error, function, meant_by)
     if found is not None:
         found.location = resolve(author_location())
     return found

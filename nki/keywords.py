@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection
 
+from isa.errors.calls import close_to
 from nki.superseded.removed import KEYWORDS
 
 _RESULT = ("dst", "out")
@@ -74,11 +74,4 @@ def meant_by(keyword: str, known: Collection[str]) -> str:
             return f"Did you mean {word}=? "
     if keyword in _ELSEWHERE:
         return f"{_ELSEWHERE[keyword]}. "
-    if not difflib.get_close_matches(keyword, known):
-        return ""
-    best = max(known, key=lambda name: _likeness(keyword, name))  # the first of those alike
-    return f"Did you mean {best}=? "
-
-
-def _likeness(keyword: str, name: str) -> float:
-    return difflib.SequenceMatcher(None, name, keyword).ratio()
+    return close_to(keyword, known)

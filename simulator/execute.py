@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from isa.enums import STREAMS, Engine
 from isa.errors import NeuronError
+from isa.errors.calls import named_arguments
 from isa.gc_pause import collection_paused
 from isa.program import Program
 from isa.target import resolve
@@ -65,6 +66,7 @@ class RunResult:
     findings: list[Finding] = field(default_factory=list)
 
 
+@named_arguments
 def run(
     program: Program,
     inputs: Sequence[Array],

@@ -24,6 +24,7 @@ from struct import Struct
 from typing import Any
 
 from isa.errors import NeuronError
+from isa.errors.calls import named_arguments
 from isa.files.archive import Contents, pack_archive, program_files, read_files, unpack_archive
 from isa.files.encoding import MALFORMED, table_digest
 from isa.gc_pause import collection_paused
@@ -64,6 +65,7 @@ class Header:
     lnc_size: int
 
 
+@named_arguments
 def write(program: Program, metadata: Mapping[str, Any] | None = None) -> bytes:
     """The container of a program. `metadata` is any JSON that the writer wants to keep with it.
 
@@ -92,6 +94,7 @@ def write(program: Program, metadata: Mapping[str, Any] | None = None) -> bytes:
     return _HEADER.pack(*fields, sha256(header).digest()) + data
 
 
+@named_arguments
 def read(data: bytes) -> Program:
     """The program in a container.
 
@@ -101,6 +104,7 @@ def read(data: bytes) -> Program:
     return read_contents(data).program
 
 
+@named_arguments
 def read_contents(data: bytes) -> Contents:
     """The program and the metadata in a container. Raises as `read`."""
     header = read_header(data)
@@ -129,6 +133,7 @@ def read_contents(data: bytes) -> Contents:
         ) from error
 
 
+@named_arguments
 def read_header(data: bytes) -> Header:
     """The checked header of a container of this format. Raises as `read`, looks at nothing else."""
     if len(data) < HEADER_SIZE:
@@ -162,6 +167,7 @@ def read_header(data: bytes) -> Header:
     return Header(*values)
 
 
+@named_arguments
 def save(program: Program, path: Any, metadata: Mapping[str, Any] | None = None) -> None:
     r"""Write a container to `path`: the whole file, or nothing.
 
@@ -203,6 +209,7 @@ def _replace(destination: Path, data: bytes) -> None:
         raise
 
 
+@named_arguments
 def load(path: Any) -> Program:
     r"""The program in the container at `path`. Raises as `read`, and file-not-found.
 
@@ -222,6 +229,7 @@ def load(path: Any) -> Program:
     return load_contents(path).program
 
 
+@named_arguments
 def load_contents(path: Any) -> Contents:
     """The program and the metadata in the container at `path`. Raises as `load`."""
     place = _path(path)

@@ -38,6 +38,7 @@ from typing import Any
 from isa.dtypes import DTYPES
 from isa.enums import Engine, Memory
 from isa.errors import NeuronError
+from isa.errors.calls import named_arguments
 from isa.files.codecs import RowClass
 from isa.files.value_text import Cursor, FieldText, field_text, print_integer, print_integers
 from isa.machine import MACHINE_INSTRUCTIONS
@@ -57,6 +58,7 @@ from isa.target import TARGETS
 _ON_CHIP = {memory.value: memory.value for memory in Memory if memory.on_chip}
 
 
+@named_arguments
 def disassemble(program: Program) -> str:
     r"""The whole program as text.
 
@@ -131,6 +133,7 @@ def _tensor_line(number: int, tensor: TensorDeclaration) -> str:
     )
 
 
+@named_arguments
 def print_instruction(instruction: Instruction) -> str:
     """One instruction, without its index.
 
@@ -155,6 +158,7 @@ def _texts(row: RowClass) -> tuple[tuple[str, FieldText], ...]:
     return tuple((name, field_text(field)) for name, field in row.fields.items())
 
 
+@named_arguments
 def assemble(text: str) -> Program:
     """The program that `text` denotes.
 

@@ -8,7 +8,6 @@ that catches it sees Python's own exception.
 from __future__ import annotations
 
 import difflib
-import inspect
 import re
 import sys
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from types import TracebackType
 from typing import Any, cast
 
 from isa.errors import NeuronError
+from isa.errors.calls import called_name, wrong_call
 from nki.ir.nodes import Register
 from nki.ir.views.refused import NoNumber
 from nki.keywords import meant_by
@@ -72,10 +72,6 @@ _BOUND = (
     "nl.ds(register, size)."
 )
 
-_UNKNOWN = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'")
-_MISSING = re.compile(r"([\w.<>]+)\(\) missing \d+ required [\w-]+ arguments?: (.*)")
-_TOO_MANY = re.compile(r"([\w.<>]+)\(\) takes .*positional arguments? but (\d+)")
-
 
 def translated(error: Exception) -> NeuronError | None:
     """The error of the catalogue for an exception that ends a kernel; None for the kernel's own.
@@ -130,7 +126,7 @@ def _instead(kind: type[Any], name: str) -> str:
 
 def _wrong_type(error: TypeError) -> NeuronError | None:
     message = str(error)
-    if (call := wrong_call(error)) is not None:
+    if (call := _wrong_call(error)) is not None:
         return call
     if "VirtualRegister" in message:
         return NeuronError("register-arithmetic", f"Python: {message}", why=_AS_NUMBER, hint=_BOUND)
@@ -146,69 +142,19 @@ def _wrong_type(error: TypeError) -> NeuronError | None:
     )
 
 
-def wrong_call(error: TypeError, function: Callable[..., Any] | None = None) -> NeuronError | None:
-    """The error of a call whose arguments a function does not have. `function` is what was called,
-    found by its name where it is not given; None for other errors, and functions not of this API.
+def _wrong_call(error: TypeError) -> NeuronError | None:
+    """The error of a call whose arguments a function of this API does not have; None for other
+    errors and functions.
 
-    >>> found = wrong_call(TypeError("load() got an unexpected keyword argument 'dtyp'"))
+    >>> found = _wrong_call(TypeError("load() got an unexpected keyword argument 'dtyp'"))
     >>> found.code, found.hint
     ('unknown-argument', 'Did you mean dtype=? It takes src, dtype.')
-    >>> wrong_call(TypeError("reload() got an unexpected keyword argument 'mask'")) is None
+    >>> _wrong_call(TypeError("reload() got an unexpected keyword argument 'mask'")) is None
     True
     """
-    for pattern, found in ((_UNKNOWN, _unknown), (_MISSING, _missing), (_TOO_MANY, _too_many)):
-        match = pattern.match(str(error))
-        if match is None:
-            continue
-        qualified = match[1].removesuffix(".__call__")
-        called = function or _own_function(qualified, error.__traceback__)
-        if called is None:
-            return None
-        owner, _, name = qualified.rpartition(".")
-        if name == "__init__":
-            name = owner.rpartition(".")[2]
-        return found("the function" if name.startswith("_") else name, called, match[2])
-    return None
-
-
-def _unknown(name: str, function: Callable[..., Any], keyword: str) -> NeuronError:
-    known = [parameter for parameter in _parameters(function) if parameter != "self"]
-    hint = f"{meant_by(keyword, known)}It takes {', '.join(known)}.{_for_kernel(name, known)}"
-    return NeuronError("unknown-argument", f"{name}() has no argument {keyword!r}", hint=hint)
-
-
-def _missing(name: str, function: Callable[..., Any], missing: str) -> NeuronError:
-    hint = f"It is {name}{_signature(function)}."
-    return NeuronError("missing-argument", f"{name}() needs {missing}", hint=hint)
-
-
-def _too_many(name: str, function: Callable[..., Any], given: str) -> NeuronError:
-    known = [parameter for parameter in _parameters(function) if parameter != "self"]
-    what = f"{name}() takes {len(known)} arguments at most, and those after `*` by name only"
-    hint = f"It is {name}{_signature(function)}.{_for_kernel(name, known)}"
-    return NeuronError("unknown-argument", what, hint=hint)
-
-
-def _for_kernel(name: str, known: list[str]) -> str:
-    """Where the arguments of a kernel go that a function was given beside the kernel."""
-    if known[:1] != ["kernel"]:
-        return ""
-    return f" Arguments of the kernel go to what it returns: {name}(kernel)(...)."
-
-
-def _signature(function: Callable[..., Any]) -> str:
-    """The parameters of a function as text, without annotations."""
-    signature = inspect.signature(function)
-    plain = [
-        parameter.replace(annotation=parameter.empty)
-        for name, parameter in signature.parameters.items()
-        if name != "self"
-    ]
-    return str(signature.replace(parameters=plain, return_annotation=signature.empty))
-
-
-def _parameters(function: Callable[..., Any]) -> list[str]:
-    return list(inspect.signature(function).parameters)
+    qualified = called_name(error)
+    called = qualified and _own_function(qualified, error.__traceback__)
+    return wrong_call(error, called, meant_by) if called else None
 
 
 def _own_function(qualified: str, traceback: TracebackType | None) -> Callable[..., Any] | None:
@@ -234,4 +180,4 @@ def _own_function(qualified: str, traceback: TracebackType | None) -> Callable[.
     return None
 
 
-__all__ = ["translated", "wrong_call"]
+__all__ = ["translated"]

@@ -20,6 +20,7 @@ import numpy as np
 
 from isa.access import AccessPattern
 from isa.errors import NeuronError
+from isa.errors.calls import named_arguments
 from isa.program import CoreProgram, Program, StorageRecord
 from isa.spec import Instruction
 from isa.target import resolve
@@ -42,6 +43,7 @@ class Written:
     tracks: int
 
 
+@named_arguments
 def write_perfetto(path: str | os.PathLike[str], program: Program, timeline: Timeline) -> Written:
     """Write the spans of `timeline` to `path`; gzipped when the name ends in .gz.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from isa.enums import Memory
 from isa.errors import NeuronError
+from isa.errors.calls import named_arguments
 from isa.files.stream import in_columns
 from isa.program import Program
 from simulator.profile.files import complete
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+@named_arguments
 def plot(program: Program, timeline: Timeline, core: int = 0) -> Figure:
     """A matplotlib figure of one core: what every engine and DMA queue does over time, and
     below it which tensors lie where in SBUF and PSUM meanwhile.
@@ -52,6 +54,7 @@ def plot(program: Program, timeline: Timeline, core: int = 0) -> Figure:
     return figure
 
 
+@named_arguments
 def write_plot(path: str | os.PathLike[str], program: Program, timeline: Timeline) -> None:
     """Write `plot` of the first core as a file; its suffix (.png, .svg, .pdf) says in which format.
 

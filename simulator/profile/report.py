@@ -15,6 +15,7 @@ from isa.columns import numbered
 from isa.cost_formula import Case
 from isa.enums import SEQUENCERS, Engine, Memory
 from isa.errors import NeuronError
+from isa.errors.calls import named_arguments
 from isa.program import Program
 from isa.sections import Section, html, plain_text
 from isa.target import Target, resolve
@@ -291,6 +292,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
+@named_arguments
 def profile(program: Program, timeline: Timeline, advisor: Advisor | None = None) -> Profile:
     r"""The profile of a bound program that `simulate` has timed, with its critical path.
 

@@ -36,6 +36,7 @@ from typing import Any, Self
 import numpy as np
 
 from isa.dtypes import DTYPES
+from isa.errors.calls import named_arguments
 from simulator.runtime.device import Device, NrtModel, NrtTensor, TensorMetadata, metadata_of
 from simulator.runtime.index_ranges import complaints
 from simulator.runtime.status import NrtError, NrtpyError, Status
@@ -57,6 +58,7 @@ def _process() -> _Process:
     return _Process()
 
 
+@named_arguments
 def configure(visible_cores: Iterable[int] | None = None) -> None:
     """Say which cores the runtime sees when it starts. Raises TypeError for what is no iterable of
     integers, ValueError for negative ones, NrtpyError once the runtime is active."""
@@ -79,6 +81,7 @@ def configure(visible_cores: Iterable[int] | None = None) -> None:
     set_visible_cores(cores)
 
 
+@named_arguments
 def reset() -> None:
     """Close the runtime and forget which cores it sees; tensors and models become invalid."""
     process = _process()

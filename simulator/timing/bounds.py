@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from isa.errors.calls import named_arguments
 from isa.program import Program
 from isa.target import resolve
 from simulator.timing.assumptions import NOTHING
@@ -15,6 +16,7 @@ from simulator.timing.sequence import follow
 from simulator.watchdog import Watchdog
 
 
+@named_arguments
 def lower_bounds(program: Program, trace: Any = None) -> dict[str, float]:
     """Lower bounds in ns by name: each engine's own work, DMA bandwidth, HBM bandwidth.
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from isa.enums import DgeMode, Engine
 from isa.errors import NeuronError
+from isa.errors.calls import named_arguments
 from isa.program import Program
 from isa.target import Target, resolve
 from simulator.timing import events as e
@@ -46,6 +47,7 @@ from simulator.timing.timeline import (
 from simulator.watchdog import Watchdog
 
 
+@named_arguments
 def simulate(
     program: Program,
     trace: Any = None,

@@ -11,7 +11,12 @@ import graph_compiler
 import nki
 import nki.isa as nisa
 import nki.language as nl
+import simulator
+import simulator.profile
+import simulator.timing
 from isa.errors import NeuronError
+from isa.files import container, text
+from simulator.runtime import nrtpy
 
 A = np.ones((4, 8), np.float32)
 SPEC = nki.TensorSpec((4, 8), nl.float32)
@@ -126,6 +131,18 @@ PUBLIC: dict[str, Any] = {
     **{f"nki.{name}": getattr(API, name) for name in ("TensorSpec", "autotune", "benchmark")},
     **{f"nki.{name}": getattr(API, name) for name in ("jit", "load", "profile", "simulate")},
     **{f"nki.{name}": getattr(API, name) for name in ("sweep", "symbol")},
+    "simulator.run": simulator.run,
+    **{
+        f"{module.__name__}.{name}": getattr(module, name)
+        for module, names in {
+            simulator.profile: ("plot", "profile", "write_perfetto", "write_plot"),
+            simulator.timing: ("lower_bounds", "simulate"),
+            container: ("load", "read", "save", "write"),
+            text: ("assemble", "disassemble"),
+            nrtpy: ("configure", "reset"),
+        }.items()
+        for name in names
+    },
 }
 
 
