@@ -40,7 +40,7 @@ from simulator.device_state import Arena, LoadedTiles
 from simulator.kernels import fixed
 from simulator.native.codegen.library import Library, host_levels, library
 from simulator.native.codegen.rates import multiply_adds
-from simulator.native.matmul.gemm import Multiply
+from simulator.native.matmul.gemm import MultiplyKernel
 from simulator.native.matmul.gemm_image import Image, Load
 from simulator.native.matmul.plans import HeldTile, block_for
 from simulator.numerics.random import initial_states
@@ -336,7 +336,7 @@ def levels() -> None:
             dst = on_chip("float32", P, 512)
             held = HeldTile()
             maker = functions.function(Image(dtype, block.form_of(dtype)))
-            multiply = functions.function(Multiply(dtype, "float32", False, block))
+            multiply = functions.function(MultiplyKernel(dtype, "float32", False, block))
             words = held.load_words((P, P), dtype, maker)
             words[1], words[4] = a.ctypes.data, a.strides[0]
             functions.function(Load())(words)

@@ -27,7 +27,7 @@ import nki.language as nl
 from nki.ir.builder.inline import inline
 from nki.ir.builder.kernel_builder import Builder
 from nki.ir.builder.repeat import repeat
-from nki.ir.nodes import Kernel, operations
+from nki.ir.nodes import TracedKernel, operations
 from nki.kernel import CompiledKernel, compile_traced
 from nki.passes.analysis.content import forget
 from simulator.timing import simulate
@@ -52,7 +52,7 @@ SHAPES = {
 }
 
 
-def model(traced: Kernel, layers: int, together: bool) -> Kernel:
+def model(traced: TracedKernel, layers: int, together: bool) -> TracedKernel:
     """Layers on a state in HBM, each with weights of its own."""
     b = Builder("trn2", name="model")
     state = b.parameter((P, WIDTH), "float32", "x")
@@ -72,7 +72,7 @@ def model(traced: Kernel, layers: int, together: bool) -> Kernel:
     return b.kernel()
 
 
-def compiled(kernel: Kernel) -> tuple[CompiledKernel, float, float]:
+def compiled(kernel: TracedKernel) -> tuple[CompiledKernel, float, float]:
     """The program, the CPU seconds it took, and those it took when it was compiled again."""
     spent: tuple[list[float], list[float]] = [], []
     for _ in range(3):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from graph_compiler.options import GraphOptions
     from isa.errors import NeuronError
     from isa.target import Target
-    from nki.ir.nodes import Kernel
+    from nki.ir.nodes import TracedKernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +325,7 @@ def admit(module: Module, target: Target, options: GraphOptions) -> None:
         raise error
 
 
-def admit_memory(kernel: Kernel, module: Module, target: Target) -> None:
+def admit_memory(kernel: TracedKernel, module: Module, target: Target) -> None:
     """Raise documented-refusal for a kernel whose values no memory holds: those that it makes
     itself (EXSP001.rst), or these with parameters, weights and results (EOOM002.rst)."""
     from graph_compiler.storage.arena import local_bytes

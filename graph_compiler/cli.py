@@ -334,14 +334,14 @@ def run_command(
     """
     from dataclasses import replace
 
-    from graph_compiler.runs import Run, chosen_executor, default_executor
+    from graph_compiler.runs import GraphRun, chosen_executor, default_executor
     from nki.cli.output_files import check_folder_writable, save_arrays
 
     check_folder_writable(folder)
     executor = executor or default_executor(ranks)
     first = chosen_executor(executor, ranks)
     second = None if compare is None else chosen_executor(compare, ranks)
-    run = Run.prepared(file, inputs, seed, ranks, partitions)
+    run = GraphRun.prepared(file, inputs, seed, ranks, partitions)
     if loop_limit is not None:
         run = replace(run, loop_limit=loop_limit)
     progress.stage(f"run ({executor})")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Module
     from graph_compiler.kernels import Kernels
     from graph_compiler.lower.assemble import Assembled
-    from graph_compiler.lower.notes import Notes
+    from graph_compiler.lower.notes import LoweringNotes
     from isa.target import Target
     from nki.compiled import CompiledKernel
     from simulator.profile import Profile
@@ -53,7 +53,9 @@ class Compiled:
     (0.0, True)
     """
 
-    def __init__(self, module: Module, kernel: CompiledKernel, unshared: int, notes: Notes) -> None:
+    def __init__(
+        self, module: Module, kernel: CompiledKernel, unshared: int, notes: LoweringNotes
+    ) -> None:
         self.module = module
         self.ranks = ranks_of(module)
         self._ranges = index_ranges(module)

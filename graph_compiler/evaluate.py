@@ -17,7 +17,7 @@ import numpy as np
 from graph_compiler.hlo.arguments import count_argument, module_argument, sequence_argument
 from graph_compiler.hlo.effects import has_effect
 from graph_compiler.hlo.operators import operator
-from graph_compiler.hlo.operators.row import Array, Operator, Value, subject
+from graph_compiler.hlo.operators.row import Array, HloOperator, Value, subject
 from graph_compiler.inputs import checked_inputs
 from graph_compiler.partitions import partitions_of, refuse_undivided
 from isa.errors import NeuronError
@@ -55,7 +55,7 @@ class EvaluatorStep:
     """One instruction of a plan: operands and result are slots; `freed` are used here last."""
 
     instruction: Instruction
-    row: type[Operator]
+    row: type[HloOperator]
     operands: tuple[int, ...]
     freed: tuple[int, ...]
     parameter: int | None

@@ -10,7 +10,7 @@ from graph_compiler.frontends.sniff import load
 from graph_compiler.hlo.operators import CUSTOM_CALLS, FAMILIES, OPERATORS, REFUSED
 from graph_compiler.hlo.operators.custom import IDENTITIES
 from graph_compiler.hlo.operators.examples import example_module, example_ranks, example_text
-from graph_compiler.hlo.operators.row import ARITHMETIC, TRANSCENDENTAL, Array, Operator
+from graph_compiler.hlo.operators.row import ARITHMETIC, TRANSCENDENTAL, Array, HloOperator
 from graph_compiler.hlo.record import fields_of
 from graph_compiler.hlo.text_values import show_literal
 from graph_compiler.hlo.types import Shape
@@ -29,11 +29,11 @@ def operator_pages() -> dict[str, str]:
     return {"reference/hlo/index.md": _overview(), **found, **command_pages()}
 
 
-def _rows() -> list[tuple[str, type[Operator]]]:
+def _rows() -> list[tuple[str, type[HloOperator]]]:
     return sorted(OPERATORS.items())
 
 
-def operator_page(row: type[Operator]) -> str:
+def operator_page(row: type[HloOperator]) -> str:
     """The page of one opcode."""
     facts = [
         ("XLA builder", ", ".join(map(code, row.builders))),
@@ -95,7 +95,7 @@ def _count(least: int, most: int | None) -> str:
     return f"{least}" if least == most else f"{least} to {most}"
 
 
-def _family(row: type[Operator]) -> str:
+def _family(row: type[HloOperator]) -> str:
     """The first line of the file that the row stands in."""
     return (inspect.getdoc(sys.modules[row.__module__]) or "").partition("\n")[0]
 

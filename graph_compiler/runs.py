@@ -21,7 +21,7 @@ from nki.report import Facts, Report, Section, Table
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Module
-    from nki.expected import Comparison
+    from nki.expected import OutputComparison
 
 _FIRST = 4
 """How many values of an output are shown."""
@@ -29,11 +29,11 @@ _FIRST = 4
 _SMALLEST = 2.0**-13
 """The least tolerance of a comparison: sums may be made in another order."""
 
-Executor = Callable[["Run"], list[Array]]
+ExecuteFunction = Callable[["GraphRun"], list[Array]]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class GraphRun:
     """A graph with a value for every parameter, in their order."""
 
     module: Module
@@ -47,7 +47,7 @@ class Run:
     @staticmethod
     def prepared(
         file: str, inputs: Sequence[str], seed: int, ranks: int, partitions: int | None
-    ) -> Run:
+    ) -> GraphRun:
         """A graph from a file with the inputs of the command line, seeded ones for the rest.
 
         Raises the errors of loading, and bad-input-spec, unknown-input, file-not-found.
@@ -68,15 +68,17 @@ class Run:
             if spec is not None:
                 array = made.array(item.name)
                 values[item.name] = fitted(array, item.shape, convert=spec.dtype is None)
-        return Run(module, tuple(values.values()), tuple(sources.values()), seed, ranks, partitions)
+        return GraphRun(
+            module, tuple(values.values()), tuple(sources.values()), seed, ranks, partitions
+        )
 
-    def execute(self, executor: Executor) -> list[Array]:
+    def execute(self, executor: ExecuteFunction) -> list[Array]:
         """The outputs of the entry computation, components one after another."""
         return executor(self)
 
     def compared(
         self, outputs: list[Array], expected: list[Array], tolerance: float | None
-    ) -> list[Comparison]:
+    ) -> list[OutputComparison]:
         """Every output with what another executor gave for it."""
         from nki.expected import compare_all
 
@@ -91,7 +93,7 @@ class Run:
         executor: str,
         compare: str | None,
         named: dict[str, Array],
-        comparisons: list[Comparison] | None,
+        comparisons: list[OutputComparison] | None,
         saved: list[str],
     ) -> Report:
         """What the run shows."""
@@ -132,11 +134,11 @@ class Run:
         return Report(data, sections)
 
 
-def _host(run: Run) -> list[Array]:
+def _host(run: GraphRun) -> list[Array]:
     return execute(run.module, *run.values, seed=run.seed, loop_limit=run.loop_limit)
 
 
-def _reference(run: Run) -> list[Array]:
+def _reference(run: GraphRun) -> list[Array]:
     return evaluate(
         run.module,
         *run.values,
@@ -147,7 +149,7 @@ def _reference(run: Run) -> list[Array]:
     )
 
 
-def _by_xla(run: Run) -> list[Array]:
+def _by_xla(run: GraphRun) -> list[Array]:
     for item, value in zip(run.module.parameters, run.values):
         if any(not leaf.is_array for leaf in leaves(item.shape)) or isinstance(value, tuple):
             raise NeuronError(
@@ -158,7 +160,7 @@ def _by_xla(run: Run) -> list[Array]:
     return xla.run(run.module, *run.values)
 
 
-EXECUTORS: dict[str, Executor] = {"host": _host, "reference": _reference, "xla": _by_xla}
+EXECUTORS: dict[str, ExecuteFunction] = {"host": _host, "reference": _reference, "xla": _by_xla}
 """Who can compute a graph, by the name on the command line."""
 
 _SEVERAL_RANKS = frozenset({"reference"})
@@ -170,7 +172,7 @@ def default_executor(ranks: int) -> str:
     return "host" if ranks == 1 else "reference"
 
 
-def chosen_executor(name: str, ranks: int) -> Executor:
+def chosen_executor(name: str, ranks: int) -> ExecuteFunction:
     """The executor of a name. Raises NeuronError unknown-mode."""
     if name not in EXECUTORS:
         raise NeuronError("unknown-mode", f"executor {name!r} is none of {', '.join(EXECUTORS)}")

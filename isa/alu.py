@@ -101,7 +101,7 @@ class AluOperator:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Activation:
+class ScalarEngineFunction:
     """One function of the scalar engine: out = function(data * scale + bias), in fp32.
 
     `lowest`, `highest`: the documented valid range, of |x| where `range_of_magnitude`; results
@@ -369,8 +369,8 @@ def _activation(
     parameter: str | None = None,
     bias_generations: tuple[int, ...] = _ALL,
     assumed: str = "",
-) -> Activation:
-    return Activation(
+) -> ScalarEngineFunction:
+    return ScalarEngineFunction(
         name=name,
         code=code,
         expression=expression,
@@ -438,7 +438,7 @@ _ACTIVATION_ROWS = (
     _activation("abs", 0x19, Absolute(X), "copy"),
 )
 
-ACTIVATIONS: dict[str, Activation] = {row.name: row for row in _ACTIVATION_ROWS}
+ACTIVATIONS: dict[str, ScalarEngineFunction] = {row.name: row for row in _ACTIVATION_ROWS}
 """Every activation function by its `nki.language` name."""
 
-ACTIVATIONS_BY_CODE: dict[int, Activation] = {row.code: row for row in _ACTIVATION_ROWS}
+ACTIVATIONS_BY_CODE: dict[int, ScalarEngineFunction] = {row.code: row for row in _ACTIVATION_ROWS}

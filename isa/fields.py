@@ -61,7 +61,7 @@ class Kind(Enum):
     integer = "integer"  # int (32 bits, signed); a launch-symbol polynomial until loading
     float32 = "float32"  # float, rounded to fp32
     alu = "alu"  # isa.alu.AluOperator, or None
-    activation = "activation"  # isa.alu.Activation
+    activation = "activation"  # isa.alu.ScalarEngineFunction
     pattern = "pattern"  # tuple of (step, count) pairs
     integers = "integers"  # tuple of int
     numbers = "numbers"  # tuple of int or float; in operations only

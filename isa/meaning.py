@@ -42,7 +42,7 @@ class Position(Term):
 
 
 @dataclass(frozen=True, slots=True)
-class Affine(Term):
+class AffineNumber(Term):
     """The whole number of 32 bits that fields say of an element's place: `offset`, and what each
     partition and each index of `pattern` adds. Operators on it compute in int32."""
 
@@ -66,7 +66,7 @@ class Number(Term):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept(Term):
+class Unchanged(Term):
     """What the destination holds, which is not read."""
 
 
@@ -114,7 +114,7 @@ class Fold:
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class NumberDomain:
     """Where the operator that a field holds is a bit-vector one, all is computed on bit patterns,
     which the widest operand is as wide as. With `integers`, GpSimd computes on integers of 32 bits
     if all operands are such; of signed and unsigned ones on their values."""
@@ -131,7 +131,7 @@ class Meaning:
 
     result: Term
     fold: Fold | None = None
-    numbers: Numbers | None = None
+    numbers: NumberDomain | None = None
     copies: bool = False
 
 

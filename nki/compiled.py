@@ -22,9 +22,9 @@ from nki.frameworks.compiled_functions import outside_graphs
 from nki.trace.call import refuse_without_data
 
 if TYPE_CHECKING:
-    from nki.ir.nodes import Kernel
+    from nki.ir.nodes import TracedKernel
     from simulator.device_state import Capacity
-    from simulator.execute import Loaded, RunResult
+    from simulator.execute import Executor, RunResult
     from simulator.profile import Profile
     from simulator.profile.verdict import Advisor
     from simulator.timing import Timeline
@@ -44,7 +44,7 @@ class _Loaded:
     """A bound program and the device that it is loaded on."""
 
     program: Program
-    loaded: Loaded
+    loaded: Executor
 
 
 class CompiledKernel(Listed):
@@ -74,7 +74,7 @@ class CompiledKernel(Listed):
         program: Program,
         capacity: Capacity | None = None,
         container: type | None = None,
-        traced: Kernel | None = None,
+        traced: TracedKernel | None = None,
     ) -> None:
         self.program = program
         self._traced = traced
@@ -304,11 +304,11 @@ def run_settings() -> Iterator[None]:
     whether results may hold what was never written, and what they may take."""
     from simulator.checks.initialised import UNWRITTEN_ALLOWED
     from simulator.printed import printed_to
-    from simulator.watchdog import Limits, limited
+    from simulator.watchdog import RunLimits, limited
 
     token = UNWRITTEN_ALLOWED.set(settings.unwritten_allowed())
-    limit, usual = settings.loop_limit(), Limits()
-    limits = Limits(
+    limit, usual = settings.loop_limit(), RunLimits()
+    limits = RunLimits(
         limit or usual.instructions,
         settings.run_seconds(),
         settings.memory_limit(),

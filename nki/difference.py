@@ -33,8 +33,8 @@ from nki.trace.call import arrays_in, bind_arguments, call_arguments
 from simulator.views import Indirect
 
 if TYPE_CHECKING:
-    from nki.ir.nodes import Kernel as TracedKernel
-    from nki.passes.lower import Core
+    from nki.ir.nodes import TracedKernel as TracedKernel
+    from nki.passes.lower import CoreSteps
 
 Array = np.ndarray[Any, Any]
 
@@ -87,7 +87,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ModeComparison:
     """Two ways of running a kernel: their first difference, if any, how many instructions were
     compared and how many of them differ, and the outputs that differ, by number."""
 
@@ -108,7 +108,7 @@ def compare_modes(
     kwargs: Mapping[str, Any],
     modes: tuple[str, str] = ("eager", "device"),
     tolerance: float = 0.0,
-) -> Comparison:
+) -> ModeComparison:
     """Run a kernel in two modes on the same inputs and compare what every instruction writes.
 
     `modes` are of `MODES`. Elements differ when they are more than `tolerance` units in the last
@@ -387,7 +387,7 @@ def _compiled(subject: _Subject, watch: Watch) -> tuple[Program, InStreams, list
     from nki.compiled import CompiledKernel
     from nki.pipeline import compile_kernel
 
-    scheduled: list[Core] = []
+    scheduled: list[CoreSteps] = []
 
     def observe(stage: str, form: Any) -> None:
         if stage == "schedule":
@@ -407,7 +407,7 @@ def _compiled(subject: _Subject, watch: Watch) -> tuple[Program, InStreams, list
     return program, InStreams(watch, places), inputs
 
 
-def _computing_places(core: int, ops: Iterable[Op], steps: Core) -> list[list[Place | None]]:
+def _computing_places(core: int, ops: Iterable[Op], steps: CoreSteps) -> list[list[Place | None]]:
     """By engine, in the order of its stream: the place of every step that is no control."""
     numbers = {op: number for number, op in enumerate(ops)}
     parts: dict[Op, int] = {}
@@ -447,7 +447,7 @@ class _Pair:
         self.modes = modes
         self.tolerance = tolerance
 
-    def compare(self) -> Comparison:
+    def compare(self) -> ModeComparison:
         (one, outputs), (other, others) = self._run(), self._run(second=True)
         left, right = one.digests, other.digests
         common = [p for sequence in self.subject.sequence for p in sequence]
@@ -459,7 +459,7 @@ class _Pair:
             if (difference := unequal(*pair, self.tolerance)) is not None
         }
         first = self._first(apart, left) if apart else None
-        return Comparison(self.modes, len(common), len(apart), first, found)
+        return ModeComparison(self.modes, len(common), len(apart), first, found)
 
     def _run(self, wanted: Sequence[Place] = (), second: bool = False) -> tuple[Watch, list[Array]]:
         watch = Watch(frozenset(wanted))
@@ -521,4 +521,4 @@ def _instructions(op: Op, target: str) -> list[Instruction]:
     return [instruction for instruction in expanded if not instruction.row.control]
 
 
-__all__ = ["MODES", "Comparison", "Difference", "Unequal", "Watch", "compare_modes", "unequal"]
+__all__ = ["MODES", "ModeComparison", "Difference", "Unequal", "Watch", "compare_modes", "unequal"]

@@ -23,7 +23,7 @@ BOUND = "|output - expected| <= tolerance * max(|expected|, rms(expected))"
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class OutputComparison:
     """One output against its reference. Errors are the largest of all elements; `problem` says
     why they could not be compared. `worst` is the index of the element furthest out."""
 
@@ -83,24 +83,24 @@ def as_tuple(returned: Any) -> tuple[Any, ...]:
 
 def compare_all(
     outputs: Sequence[Any], expected: Sequence[Any], tolerance: float | None
-) -> list[Comparison]:
+) -> list[OutputComparison]:
     """Every output with its reference; a missing or surplus one does not agree."""
     found = [compare(o, e, tolerance) for o, e in zip(outputs, expected)]
     for number in range(len(found), max(len(outputs), len(expected))):
         side = "the reference" if number < len(outputs) else "the kernel"
-        found.append(Comparison(False, 0.0, problem=f"{side} has no output {number}"))
+        found.append(OutputComparison(False, 0.0, problem=f"{side} has no output {number}"))
     return found
 
 
-def compare(output: Any, expected: Any, tolerance: float | None = None) -> Comparison:
+def compare(output: Any, expected: Any, tolerance: float | None = None) -> OutputComparison:
     """One output with its reference; NaN and infinities must be at the same places."""
     expected = np.asarray(expected)
     bound = tolerance_of(normalise(output.dtype)) if tolerance is None else tolerance
     if output.shape != expected.shape:
         problem = f"shape {list(output.shape)}, expected {list(expected.shape)}"
-        return Comparison(False, bound, problem=problem)
+        return OutputComparison(False, bound, problem=problem)
     scale = _root_mean_square(expected)
-    found = Comparison(True, bound)
+    found = OutputComparison(True, bound)
     for start in range(0, output.size, _CHUNK):
         part = slice(start, start + _CHUNK)
         found = _with_part(
@@ -123,8 +123,8 @@ def _root_mean_square(array: Any) -> float:
 
 
 def _with_part(
-    found: Comparison, output: Any, expected: Any, scale: float, start: int
-) -> Comparison:
+    found: OutputComparison, output: Any, expected: Any, scale: float, start: int
+) -> OutputComparison:
     """The comparison so far, with the flat elements from `start` on taken into account."""
     ours, theirs = output.astype(np.float64), expected.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):

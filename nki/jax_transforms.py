@@ -17,7 +17,7 @@ from isa.dtypes import DTYPES
 from nki.trace.call import TensorSpec, arrays_in, map_tensors
 
 if TYPE_CHECKING:
-    from nki.ir.nodes import Kernel as TracedKernel
+    from nki.ir.nodes import TracedKernel as TracedKernel
 
 
 class GraphKernel:

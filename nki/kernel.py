@@ -39,7 +39,7 @@ from nki.trace.call import (
 )
 
 if TYPE_CHECKING:
-    from nki.ir.nodes import Kernel as TracedKernel
+    from nki.ir.nodes import TracedKernel as TracedKernel
     from nki.transformations import Transformation
     from simulator.profile import Profile
 

@@ -9,9 +9,9 @@ from isa.errors import NeuronError
 from isa.gc_pause import collection_paused
 from isa.program import Program
 from nki import progress
-from nki.ir.nodes import Kernel
+from nki.ir.nodes import TracedKernel
 from nki.passes.alike import bases_of, first_core, on_all_cores, with_images
-from nki.passes.lower import LOWERING, Steps, lower
+from nki.passes.lower import LOWERING, KernelSteps, lower
 from nki.passes.order.peel import PeelAccumulation
 from nki.passes.order.pipeline import Pipeline
 from nki.passes.order.queues import SpreadLoads
@@ -27,7 +27,7 @@ class Pass(Protocol):
     @property
     def name(self) -> str: ...
 
-    def run(self, kernel: Kernel) -> Kernel: ...
+    def run(self, kernel: TracedKernel) -> TracedKernel: ...
 
 
 PASSES: tuple[Pass, ...] = (
@@ -44,22 +44,26 @@ STAGES = ("trace", *(p.name for p in (*PASSES, *LOWERING)))
 them, the last of which is the finished program."""
 
 
-def optimise(kernel: Kernel, observe: Callable[[str, Any], None] = lambda *_: None) -> Kernel:
+def optimise(
+    kernel: TracedKernel, observe: Callable[[str, Any], None] = lambda *_: None
+) -> TracedKernel:
     """Run all passes; `observe(stage, kernel)` sees every intermediate form."""
     observe("trace", kernel)
     return _passed(kernel, PASSES, observe)
 
 
 def _passed(
-    kernel: Kernel, passes: tuple[Pass, ...], observe: Callable[[str, Any], None]
-) -> Kernel:
+    kernel: TracedKernel, passes: tuple[Pass, ...], observe: Callable[[str, Any], None]
+) -> TracedKernel:
     for item in passes:
         kernel = item.run(kernel)
         observe(item.name, kernel)
     return kernel
 
 
-def compile_kernel(kernel: Kernel, observe: Callable[[str, Any], None] | None = None) -> Program:
+def compile_kernel(
+    kernel: TracedKernel, observe: Callable[[str, Any], None] | None = None
+) -> Program:
     """A traced kernel as a program. Where nobody observes the stages, cores that run one source are
     compiled once (`nki.passes.alike`)."""
 
@@ -82,7 +86,7 @@ def compile_kernel(kernel: Kernel, observe: Callable[[str, Any], None] | None = 
         return on_all_cores(lower(kernel, observed), kernel, bases)
 
 
-def stage_text(kernel: Kernel, stage: str) -> str:
+def stage_text(kernel: TracedKernel, stage: str) -> str:
     """The kernel after one stage as text: tile IR, a list of instructions (`nki.passes.listing`)
     core by core, or assembly for the program.
 
@@ -110,7 +114,7 @@ def stage_text(kernel: Kernel, stage: str) -> str:
             from isa.files.text import disassemble
 
             found[name] = disassemble(form)
-        elif isinstance(form, Steps):
+        elif isinstance(form, KernelSteps):
             found[name] = str(form)
         else:
             from nki.ir.text import print_kernel

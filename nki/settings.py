@@ -171,17 +171,17 @@ def loop_limit() -> int | None:
 
 def run_seconds() -> float:
     """NKI_RUN_SECONDS: how much wall time the run of a kernel may take; 600 without it."""
-    from simulator.watchdog import Limits
+    from simulator.watchdog import RunLimits
 
-    return _seconds("NKI_RUN_SECONDS", Limits().seconds)
+    return _seconds("NKI_RUN_SECONDS", RunLimits().seconds)
 
 
 def simulated_seconds() -> float:
     """NKI_SIMULATED_SECONDS: how long a kernel that is profiled may take on the device, as the
     timing model has it; 10 without it."""
-    from simulator.watchdog import Limits
+    from simulator.watchdog import RunLimits
 
-    return _seconds("NKI_SIMULATED_SECONDS", Limits().simulated)
+    return _seconds("NKI_SIMULATED_SECONDS", RunLimits().simulated)
 
 
 def _seconds(name: str, otherwise: float) -> float:

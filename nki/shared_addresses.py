@@ -13,12 +13,12 @@ from isa.errors import NeuronError
 from nki.errors import annotate
 from nki.ir.checks.addresses_in_use import share_bytes
 from nki.ir.locations import resolve
-from nki.ir.nodes import Kernel, operations, tensors_of
+from nki.ir.nodes import TracedKernel, operations, tensors_of
 
 _CODE = "uninitialised-output"
 
 
-def name_overlaps(error: NeuronError, traced: Callable[[], Kernel]) -> None:
+def name_overlaps(error: NeuronError, traced: Callable[[], TracedKernel]) -> None:
     """Let an error that something uninitialised was read name the tensors that share bytes with it
     by `address=`. `traced` gives the tile IR of what ran."""
     if error.code == _CODE and (found := tuple(_overlaps(error, traced()))):
@@ -27,7 +27,7 @@ def name_overlaps(error: NeuronError, traced: Callable[[], Kernel]) -> None:
         error.add_note("\n".join(f"   note: {text}" for text in found))
 
 
-def _overlaps(error: NeuronError, kernel: Kernel) -> Iterator[str]:
+def _overlaps(error: NeuronError, kernel: TracedKernel) -> Iterator[str]:
     placed = [tensor for tensor in kernel.tensors if tensor.address is not None]
     if not placed or error.location is None:
         return

@@ -14,7 +14,7 @@ from isa.machine import control
 from isa.program import RegisterReference
 from isa.sequencer import CONDITIONS, OPERATIONS, trips, wrapped
 from isa.spec import Instruction, Row
-from simulator.checks.marks import DEAD, EMPTY, Region
+from simulator.checks.marks import DEAD, EMPTY, MarkedRegion
 from simulator.exchange import Message
 from simulator.oracle import fill_sentinel, load_register, store_register
 from simulator.streams import BLOCKED, HALTED, Action
@@ -208,7 +208,7 @@ def _storage_begin(preparation: Preparation, index: int, instruction: Instructio
 
     states, begun = shadow.states, preparation.begun
     space = shadow.spaces[operands.windows[0][1].buffer]
-    region: Region | None = None
+    region: MarkedRegion | None = None
     number = 0 if operands.dynamic else states.view(values[0])
 
     def begin() -> None:

@@ -73,7 +73,7 @@ class StationaryTile:
         self.widened: np.ndarray[Any, Any] | None = None
 
 
-class Resident(Protocol):
+class ResidentTile(Protocol):
     """Memory of native code for the tile at one corner of the array, which stays where it is."""
 
     refused: bool
@@ -99,7 +99,7 @@ class LoadedTiles:
     def __init__(self) -> None:
         self.strips: list[Any] = []
         self._tiles: dict[tuple[int, int], StationaryTile] = {}
-        self._residents: dict[tuple[int, int], Resident] = {}
+        self._residents: dict[tuple[int, int], ResidentTile] = {}
 
     def get(self, corner: tuple[int, int]) -> StationaryTile | None:
         """The tile at a corner, None if there is none."""

@@ -27,7 +27,7 @@ from simulator.native.codegen.library import library
 from simulator.oracle import quiet
 from simulator.prepare import Barriers, Preparation, Watch
 from simulator.races.replicated import Replicated
-from simulator.straight_line import Prepared, prepare, shared_accesses
+from simulator.straight_line import StraightLineProgram, prepare, shared_accesses
 from simulator.streams import RunningStream, take_turns
 from simulator.tensors import Tensors, size_of
 from simulator.views import Array, Windows
@@ -102,7 +102,7 @@ def run(
     return LoadedProgram(program, check, native).run(inputs)
 
 
-class Loaded(Protocol):
+class Executor(Protocol):
     """A bound program that is ready to run any number of times, whoever executes it: mode device
     and mode reference, native code and NumPy, in one piece or in slices."""
 
@@ -146,7 +146,7 @@ class LoadedProgram:
         in_loop: bool = False,
         sliced: bool = False,
         beside: LoadedProgram | None = None,
-        prepared: Prepared | None = None,
+        prepared: StraightLineProgram | None = None,
     ) -> None:
         if program.symbols:
             names = ", ".join(symbol.name for symbol in program.symbols)

@@ -23,7 +23,7 @@ from simulator.checks.marks import CLEAN, INITIALISED, TAINTED, Tracked
 from simulator.views import Array, bits
 
 
-class Stage:
+class StagingTile:
     """The tile through which an instruction reads and writes a `Columns` operand."""
 
     __slots__ = ("columns", "group", "role", "tile")
@@ -45,7 +45,7 @@ class Stage:
         np.put_along_axis(bits(columns.base), positions, bits(self.tile), axis=1)
 
 
-def through(stages: Iterable[Stage], compute: Callable[[], Any]) -> Callable[[], Any]:
+def through(stages: Iterable[StagingTile], compute: Callable[[], Any]) -> Callable[[], Any]:
     """`compute` on the tiles, filled before and emptied afterwards."""
     read = [stage for stage in stages if stage.role.reads]
     written = [stage for stage in stages if stage.role.writes]
@@ -66,7 +66,7 @@ class TrackedColumns(Tracked):
 
     __slots__ = ("base", "stage")
 
-    def __init__(self, base: Tracked, index: Tracked, stage: Stage) -> None:
+    def __init__(self, base: Tracked, index: Tracked, stage: StagingTile) -> None:
         super().__init__(base.space, stage.tile, base.name, index)
         self.base = base
         self.stage = stage

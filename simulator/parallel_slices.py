@@ -20,14 +20,14 @@ from isa.errors import NeuronError
 from isa.gc_pause import collection_paused
 from isa.program import Program
 from simulator.checks.marks import CLEAN, INITIALISED, MIXED
-from simulator.execute import ControlTrace, Loaded, LoadedProgram, RunResult
+from simulator.execute import ControlTrace, Executor, LoadedProgram, RunResult
 from simulator.native.loop.program import StoppedError
 from simulator.native.threads.other_processes import busy
-from simulator.straight_line import Prepared, prepare
+from simulator.straight_line import StraightLineProgram, prepare
 from simulator.views import Array
 
 if TYPE_CHECKING:
-    from simulator.checks.marks import Region
+    from simulator.checks.marks import MarkedRegion
     from simulator.device_state import Capacity, Device
 
 
@@ -37,7 +37,7 @@ def load(
     native: bool = True,
     threads: int = 1,
     capacity: Capacity | None = None,
-) -> Loaded:
+) -> Executor:
     """A bound program ready to run any number of times, in the way in which `threads` of them are
     fastest. Raises NeuronError as `LoadedProgram` does."""
     prepared = prepare(program)
@@ -48,7 +48,7 @@ def load(
     return LoadedProgram(program, check, native, threads, capacity=capacity, prepared=prepared)
 
 
-def _in_slices(prepared: Prepared, threads: int) -> ParallelSlices | None:
+def _in_slices(prepared: StraightLineProgram, threads: int) -> ParallelSlices | None:
     """The slices of a program, loaded; None where it has none, or something in them would run from
     Python, where only one can at a time."""
     with collection_paused():
@@ -70,7 +70,12 @@ class ParallelSlices:
     behind it: what is said of a program does not depend on threads.
     """
 
-    def __init__(self, program: Program, slices: tuple[Prepared, Prepared], threads: int) -> None:
+    def __init__(
+        self,
+        program: Program,
+        slices: tuple[StraightLineProgram, StraightLineProgram],
+        threads: int,
+    ) -> None:
         self.program = program
         self._threads = threads
         each = threads // 2
@@ -167,7 +172,7 @@ class ParallelSlices:
         )
 
 
-def _region(part: LoadedProgram, index: int) -> Region:
+def _region(part: LoadedProgram, index: int) -> MarkedRegion:
     """The marks that a slice has left of a tensor."""
     assert part.shadow is not None, "they are checked"
     region = part.shadow.spaces[part.device.tensors[index]].whole
@@ -175,7 +180,7 @@ def _region(part: LoadedProgram, index: int) -> Region:
     return region
 
 
-def _complete(first: Region, second: Region) -> bool:
+def _complete(first: MarkedRegion, second: MarkedRegion) -> bool:
     """Whether all bytes of a tensor are initialised by one slice or the other."""
     for region in (first, second):
         region.settle()

@@ -23,11 +23,11 @@ from isa.machine.random import RANDOM
 from isa.machine.scalar import ACCUMULATORS
 from isa.program import RegisterReference
 from isa.spec import Instruction, MachineInstruction, Meeting
-from simulator.checks.marks import CLEAN, DEAD, Region, Tracked
+from simulator.checks.marks import CLEAN, DEAD, MarkedRegion, Tracked
 from simulator.checks.unset import UNSET, maybe_unset, unset_register
 from simulator.control import CONTROL
 from simulator.exchange import Attendance, Exchange, Message
-from simulator.indirect_columns import Stage, TrackedColumns, through
+from simulator.indirect_columns import StagingTile, TrackedColumns, through
 from simulator.kernels import fixed, moving
 from simulator.races.replicated import Replicated
 from simulator.straight_line import Elision
@@ -81,7 +81,7 @@ class Barriers:
         return min(self.attendance(meeting).counts) >= number
 
 
-class Operands:
+class PreparedOperands:
     """Values of one instruction as its kernel takes them; `refresh` keeps the list current."""
 
     __slots__ = (
@@ -105,7 +105,7 @@ class Operands:
         row = instruction.row
         self.registers = registers
         self.engine = instruction.engine
-        self.stages: dict[int, Stage] = {}
+        self.stages: dict[int, StagingTile] = {}
         self.values: list[Any] = list(instruction.values)
         self.numbers: list[tuple[int, int]] = []
         self.windows: list[tuple[int, Window]] = []
@@ -129,7 +129,7 @@ class Operands:
         self.windows.append((position, window))
         if window.on_chip and window.index is not None:
             tile = np.empty((pattern.partitions, window.count), window.dtype)
-            stage = self.stages[position] = Stage(tile, self.engine, role)
+            stage = self.stages[position] = StagingTile(tile, self.engine, role)
             self.values[position] = tile
             self.dynamic |= window.dynamic
             if not window.dynamic:
@@ -231,7 +231,7 @@ class Preparation:
         self.shadow = shadow
         self.native = native
         self.replicated = replicated
-        self.begun: dict[int, Region | None] = {}
+        self.begun: dict[int, MarkedRegion | None] = {}
         self.tracked: dict[int, tuple[Tracked | None, ...]] = {}
         self._actions: dict[int, Action] = {}
         self._windows = windows
@@ -330,9 +330,9 @@ class Preparation:
         first: int = values[(*row.writes, *row.reads)[0]].start_partition
         return first + sum(values[position] for position in row.lane_fields)
 
-    def operands(self, instruction: Instruction) -> Operands:
+    def operands(self, instruction: Instruction) -> PreparedOperands:
         """The instruction's values, its access patterns resolved."""
-        return Operands(instruction, self.registers, self._windows)
+        return PreparedOperands(instruction, self.registers, self._windows)
 
     def _computing(self, index: int, instruction: Instruction) -> Action:
         """Action of a row that has a kernel."""
@@ -358,7 +358,9 @@ class Preparation:
             return _recording(call, self.stream.events) if operands.recorded else _silent(call)
         return call
 
-    def _compared(self, instruction: Instruction, operands: Operands, compute: Call) -> Call:
+    def _compared(
+        self, instruction: Instruction, operands: PreparedOperands, compute: Call
+    ) -> Call:
         """`compute`, in step with the same write of another core."""
         assert self.replicated is not None
         return self.replicated.comparing(
@@ -370,7 +372,12 @@ class Preparation:
         )
 
     def _watched(
-        self, watch: Watch, index: int, instruction: Instruction, operands: Operands, compute: Call
+        self,
+        watch: Watch,
+        index: int,
+        instruction: Instruction,
+        operands: PreparedOperands,
+        compute: Call,
     ) -> Call:
         core, engine, row, values = (
             self.state.number,
@@ -386,7 +393,9 @@ class Preparation:
 
         return watched
 
-    def call(self, index: int, instruction: Instruction, operands: Operands, compute: Call) -> Call:
+    def call(
+        self, index: int, instruction: Instruction, operands: PreparedOperands, compute: Call
+    ) -> Call:
         """A call of `compute` when the operands are current and the checks are done."""
         values = operands.values
         shadow = self.shadow
@@ -430,7 +439,7 @@ def _clean(reads: list[Tracked], writes: list[Tracked]) -> bool:
     return True
 
 
-def _refreshing(operands: Operands, compute: Call) -> Call:
+def _refreshing(operands: PreparedOperands, compute: Call) -> Call:
     def call() -> Any:
         operands.refresh()
         return compute()

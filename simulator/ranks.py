@@ -140,26 +140,26 @@ def _absent(what: str) -> NeuronError:
     )
 
 
-class Place(NamedTuple):
+class RankPlace(NamedTuple):
     """A rank and the world that it is in."""
 
     rank: int
     world: World
 
 
-_PLACE: ContextVar[Place | None] = ContextVar("rank", default=None)
+_PLACE: ContextVar[RankPlace | None] = ContextVar("rank", default=None)
 
 
-def place() -> Place:
+def place() -> RankPlace:
     """Where the running code is: rank 0 of a world of one, unless `in_world` or `run_world` says
     otherwise."""
-    return _PLACE.get() or Place(0, World(1))
+    return _PLACE.get() or RankPlace(0, World(1))
 
 
 @contextmanager
 def in_world(rank: int, world: World) -> Iterator[None]:
     """What runs inside is a rank of a world."""
-    token = _PLACE.set(Place(rank, world))
+    token = _PLACE.set(RankPlace(rank, world))
     try:
         with world.turn():
             yield

@@ -37,7 +37,7 @@ def fetches(instruction: Instruction) -> bool:
     return row.asynchronous and any(values[index].memory.on_chip for index in row.writes)
 
 
-class Turns(Protocol):
+class TurnTaker(Protocol):
     """A stream as `take_turns` sees it."""
 
     def advance(self, fetch: bool) -> bool:
@@ -45,7 +45,7 @@ class Turns(Protocol):
         the turn. Whether anything was executed."""
 
 
-def take_turns(streams: Sequence[Turns]) -> None:
+def take_turns(streams: Sequence[TurnTaker]) -> None:
     """Run streams until none can go on: in order, again and again, all but what fetches; when that
     gets nobody on, one instruction that does, of the next stream that has one ready."""
     following = 0
@@ -130,7 +130,7 @@ class RunningStream:
         del self.events[:]
 
     def advance(self, fetch: bool) -> bool:
-        """As `Turns.advance`."""
+        """As `TurnTaker.advance`."""
         if self.halted:
             return False
         steps, semaphores = self.steps, self.semaphores

@@ -51,7 +51,7 @@ class Uses:
         return Instruction(row, engine, tuple(values), location=template.location)
 
 
-class Part(NamedTuple):
+class PartialUses(NamedTuple):
     """Some uses of a template: their places in a stream, and for each what `StreamColumns.numbers`
     has."""
 
@@ -60,7 +60,7 @@ class Part(NamedTuple):
     numbers: Integers
 
 
-def assembled(parts: Sequence[Part], semaphores: list[tuple[Pairs, Pairs]]) -> StreamColumns:
+def assembled(parts: Sequence[PartialUses], semaphores: list[tuple[Pairs, Pairs]]) -> StreamColumns:
     """The stream that is made of these uses; template k is that of part k."""
     order = np.zeros(sum(part.places.size for part in parts), np.int64)
     for key, part in enumerate(parts):
@@ -75,7 +75,7 @@ def chosen(uses: Uses, wanted: Callable[[Instruction], bool]) -> Stream:
     among = np.isin(uses.columns.order, kept)
     place = np.cumsum(among) - 1
     parts = [
-        Part(uses.templates[key], place[uses.places[key]], uses.columns.numbers[key])
+        PartialUses(uses.templates[key], place[uses.places[key]], uses.columns.numbers[key])
         for key in kept
     ]
     return Stream(assembled(parts, uses.columns.semaphores))

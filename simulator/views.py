@@ -212,7 +212,7 @@ class PickedColumns:
         return np.take_along_axis(self.base, self.positions(group), axis=1), None
 
 
-class Placed:
+class PlacedAccess:
     """An access placed in memory: element (i, j, ...) starts at byte `origin` + `offset` +
     i * strides[0] + ..., and at as much more as registers say.
 
@@ -250,7 +250,7 @@ class Placed:
         rows: tuple[int, int] | None,
         registers: tuple[tuple[int, int], ...],
         skip: bool,
-        index: Placed | None,
+        index: PlacedAccess | None,
         picked: tuple[int, int],
     ) -> None:
         """`dims`: (stride in elements, count) of each dimension in HBM, or of the free ones on
@@ -325,7 +325,7 @@ class Placed:
         raise NotImplementedError
 
 
-class Window(Placed):
+class Window(PlacedAccess):
     """An access pattern of a bound program placed in a core's memories.
 
     It stays between `floor` and `limit`: in its tensor (HBM), partition, or, where registers move

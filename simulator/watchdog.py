@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from simulator.streams import RunningStream
 
 
-class Limits(NamedTuple):
+class RunLimits(NamedTuple):
     """What a run may take: `instructions` that one engine executes in loops, `seconds` of wall
     time, bytes of `memory` that the process holds (None: three quarters of what the machine has),
     and, if it is timed, `simulated` seconds of the device. In eager mode Python runs every
@@ -34,9 +34,9 @@ class Limits(NamedTuple):
     iterations: int = 10**6
 
 
-_DEFAULTS = Limits()
+_DEFAULTS = RunLimits()
 
-LIMITS: ContextVar[Limits] = ContextVar("limits", default=_DEFAULTS)
+LIMITS: ContextVar[RunLimits] = ContextVar("limits", default=_DEFAULTS)
 """The limits of runs that begin now."""
 
 
@@ -45,7 +45,7 @@ LOOK_EVERY = 4096
 
 
 @contextmanager
-def limited(limits: Limits) -> Iterator[None]:
+def limited(limits: RunLimits) -> Iterator[None]:
     """Runs that begin inside have these limits."""
     token = LIMITS.set(limits)
     try:

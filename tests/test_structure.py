@@ -39,7 +39,7 @@ TABLES = ("isa/operations/", "isa/machine/")
 ABSTRACT = {
     "isa/spec.py": {"Operation"},
     "nki/ir/context.py": {"Context"},
-    "simulator/views.py": {"Placed"},
+    "simulator/views.py": {"PlacedAccess"},
 }
 """Abstract bases, the only classes whose methods may raise NotImplementedError."""
 
@@ -647,7 +647,7 @@ def test_passes_leave_the_traced_kernel_unchanged() -> None:
 
     def observe(stage: str, form: object) -> None:
         seen.append(stage)
-        if isinstance(form, ir.Kernel):
+        if isinstance(form, ir.TracedKernel):
             forms[stage] = print_kernel(form)
         assert print_kernel(traced) == before, f"{stage} changed the traced kernel"
 

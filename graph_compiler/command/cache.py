@@ -19,7 +19,7 @@ from simulator.native.codegen.object_cache import key_of
 _PACKAGES = ("isa", "simulator", "nki", "graph_compiler")
 
 
-class Kept:
+class CachedProgram:
     """The program of one graph and flags in a folder."""
 
     def __init__(self, root: str, graph: bytes, flags: str) -> None:

@@ -17,7 +17,7 @@ from nki import settings
 from nki.cli.exit_codes import INTERNAL, INTERRUPTED, OK, USAGE, exit_code_of
 
 if TYPE_CHECKING:
-    from graph_compiler.command.cache import Kept
+    from graph_compiler.command.cache import CachedProgram
     from graph_compiler.compiled import Compiled
     from graph_compiler.hlo.graph import Module
 
@@ -167,13 +167,13 @@ def _bytes(path: str) -> bytes:
     return read_file(path)
 
 
-def _kept(values: argparse.Namespace, options: GraphOptions, source: bytes) -> Kept | None:
-    from graph_compiler.command.cache import Kept
+def _kept(values: argparse.Namespace, options: GraphOptions, source: bytes) -> CachedProgram | None:
+    from graph_compiler.command.cache import CachedProgram
 
     root = values.cache or settings.compile_cache()
     if values.no_cache or root is None:
         return None
-    return Kept(root, source, f"{values.target} {_shown(options)}")
+    return CachedProgram(root, source, f"{values.target} {_shown(options)}")
 
 
 def _shown(options: GraphOptions) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graph_compiler.host_kernels.bodies import Fold, Scatter, Sort
+from graph_compiler.host_kernels.bodies import FoldKernel, ScatterKernel, SortKernel
 from graph_compiler.host_kernels.gemm import Gemm
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.host_kernels.movement import DynamicCopy
@@ -19,7 +19,7 @@ from simulator.native.codegen.structure import Join, Structure, StructureAt, Str
 from simulator.native.codegen.text import WORD, FunctionText, Value
 from simulator.native.threads.workers import run_parts
 
-Kernel = LoopNest | Gemm | DynamicCopy | Fold | Sort | Scatter
+Kernel = LoopNest | Gemm | DynamicCopy | FoldKernel | SortKernel | ScatterKernel
 
 END, HOST, JUMP, BRANCH = -1, -2, -3, -4
 """END: nothing is left. HOST: return. JUMP: go to record `operand`, by which `second`

@@ -28,7 +28,15 @@ from graph_compiler.schedule.fusion import is_whole, store
 from graph_compiler.schedule.parts import worth_sharing
 from graph_compiler.schedule.schedule import HOST_MACHINE, Scheduler
 from graph_compiler.schedule.simplify import Simplifier, forms, leaves, packed
-from graph_compiler.schedule.steps import Branch, Call, Host, Jump, Label, Program, item_size
+from graph_compiler.schedule.steps import (
+    GraphProgram,
+    Host,
+    Jump,
+    JumpUnless,
+    KernelCall,
+    Label,
+    item_size,
+)
 from graph_compiler.schedule.structure import structure_digest
 from graph_compiler.schedule.views import Buffer, View
 from isa.errors import NeuronError
@@ -59,7 +67,7 @@ each. `shared`: whether threads help.
 
 def planned(module: Module, threads: int = 1) -> tuple[Plan, tuple[Any, ...]]:
     """The plan of a module for a number of threads, and its kernels."""
-    program = Program(HOST_MACHINE, threads)
+    program = GraphProgram(HOST_MACHINE, threads)
     simplifier = Simplifier(module)
     block = simplifier.block(module.entry)
     arguments = []
@@ -84,7 +92,7 @@ def planned(module: Module, threads: int = 1) -> tuple[Plan, tuple[Any, ...]]:
 class _Assembler:
     """Steps as records, words and relocations."""
 
-    def __init__(self, module: Module, program: Program, inputs: int, outputs: int) -> None:
+    def __init__(self, module: Module, program: GraphProgram, inputs: int, outputs: int) -> None:
         self.program = program
         self.layout = MemoryPlan(program.steps)
         self.places: dict[Any, tuple[int, int]] = {
@@ -132,7 +140,7 @@ class _Assembler:
                 self.words.append(0)
         return start
 
-    def _call(self, step: Call) -> tuple[int, int]:
+    def _call(self, step: KernelCall) -> tuple[int, int]:
         """Byte offset of a call's words, or of the addresses of its parts' words, and how many
         parts there are (0: it stays whole)."""
         if not step.divided:
@@ -165,7 +173,7 @@ class _Assembler:
         for position, step in enumerate(steps):
             if isinstance(step, Label) or position in dropped:
                 continue
-            if isinstance(step, Call):
+            if isinstance(step, KernelCall):
                 known = kernels.setdefault(repr(step.kernel), (len(kernels), step.kernel))
                 records.append((known[0], *self._call(step)))
             elif isinstance(step, Host):
@@ -178,7 +186,7 @@ class _Assembler:
             elif isinstance(step, Jump):
                 records.append((JUMP, numbers[step.label], step.label.loop))
             else:
-                assert isinstance(step, Branch)
+                assert isinstance(step, JumpUnless)
                 records.append((BRANCH, self._arguments([step.flag]), numbers[step.label]))
         records.append((END, 0, 0))
         plan = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Sequence
 
-from graph_compiler.schedule.steps import Branch, Call, Host, Label, Step
+from graph_compiler.schedule.steps import Host, JumpUnless, KernelCall, Label, Step
 from graph_compiler.schedule.views import Buffer
 
 ALIGNMENT = 64
@@ -19,9 +19,9 @@ LoopSpan = tuple[int, int]
 
 
 def accesses(step: Step) -> list[Buffer]:
-    if isinstance(step, (Call, Host)):
+    if isinstance(step, (KernelCall, Host)):
         return [*step.reads, *step.writes]
-    return [step.flag.buffer] if isinstance(step, Branch) else []
+    return [step.flag.buffer] if isinstance(step, JumpUnless) else []
 
 
 class MemoryPlan:
@@ -38,13 +38,13 @@ class MemoryPlan:
             for buffer in dict.fromkeys(accesses(step)):
                 self._at[buffer].append(position)
         for position, step in enumerate(steps):
-            if isinstance(step, Call) and step.aligned:
+            if isinstance(step, KernelCall) and step.aligned:
                 for source in step.aligned:
                     self._try_join(position, step, source)
         self.dropped = {
             position
             for position, step in enumerate(steps)
-            if isinstance(step, Call)
+            if isinstance(step, KernelCall)
             and step.moves
             and self.memory_of(step.aligned[0]) is self.memory_of(step.writes[0])
         }
@@ -69,7 +69,7 @@ class MemoryPlan:
             inside[first : last + 1] = [number] * (last + 1 - first)
         return inside
 
-    def _try_join(self, position: int, step: Call, source: Buffer) -> None:
+    def _try_join(self, position: int, step: KernelCall, source: Buffer) -> None:
         old, new = self.memory_of(source), self.memory_of(step.writes[0])
         # What a result holds stays until the end.
         if old is new or old.kind != "arena" or new.kind not in ("arena", "output"):
@@ -95,7 +95,7 @@ class MemoryPlan:
         for at in self._at[state]:
             if at == first:
                 step = self.steps[at]
-                aligned = step.aligned if isinstance(step, Call) else []
+                aligned = step.aligned if isinstance(step, KernelCall) else []
                 if state not in {self.memory_of(buffer) for buffer in aligned}:
                     return False
                 if any(

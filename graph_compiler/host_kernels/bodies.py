@@ -19,7 +19,7 @@ Operand = tuple[str, Strides]
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class ScalarBody:
     """A computation of scalars: `steps` number their arguments with the `parameters` (types) first;
     `results` are numbers of values."""
 
@@ -57,7 +57,7 @@ def _moved(f: FunctionText, place: Value, index: Value, operand: Operand, axis: 
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
+class FoldKernel:
     """Several arrays folded together, element after element, behind initial values.
 
     `counts`, `reduced`: dimensions, and which of them go. Words: pointers to the outputs, the
@@ -68,7 +68,7 @@ class Fold:
     reduced: tuple[bool, ...]
     outputs: tuple[Operand, ...]
     inputs: tuple[Operand, ...]
-    body: Body
+    body: ScalarBody
 
     def emit(self, f: FunctionText) -> None:
         number = len(self.inputs)
@@ -108,7 +108,7 @@ class Fold:
 
 
 @dataclass(frozen=True, slots=True)
-class Sort:
+class SortKernel:
     """Several arrays in the order of a comparator along their last dimension, stable; the first
     `taken` of each row. An output beyond the inputs takes the positions.
 
@@ -120,7 +120,7 @@ class Sort:
     taken: int
     outputs: tuple[Operand, ...]
     inputs: tuple[Operand, ...]
-    body: Body
+    body: ScalarBody
 
     def emit(self, f: FunctionText) -> None:
         operands = (*self.outputs, *self.inputs)
@@ -205,16 +205,18 @@ class Sort:
         f.loop(zero, f.integer(self.taken), 1, put)
 
 
-def greater(type: str, largest: bool) -> Body:
+def greater(type: str, largest: bool) -> ScalarBody:
     """Whether a comes before b among the largest (smallest) of a type, floats in total order."""
     direction = "GT" if largest else "LT"
     if kind(type) == "real":
         direction += TOTAL
-    return Body((type, type), (ElementStep("compare", "pred", type, direction, (0, 1)),), (2,))
+    return ScalarBody(
+        (type, type), (ElementStep("compare", "pred", type, direction, (0, 1)),), (2,)
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Scatter:
+class ScatterKernel:
     """Updates combined into arrays at index vectors, in order; what lands outside is left out.
 
     `batch`: sizes of the dimensions of index vectors; `window`: of the dimensions of the arrays.
@@ -230,7 +232,7 @@ class Scatter:
     places: tuple[int, ...]
     arrays: tuple[Operand, ...]
     updates: tuple[Operand, ...]
-    body: Body
+    body: ScalarBody
 
     def emit(self, f: FunctionText) -> None:
         count = len(self.arrays)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.schedule.simplify import forms
-from graph_compiler.schedule.steps import Call, Place
+from graph_compiler.schedule.steps import KernelCall, Place
 from graph_compiler.schedule.views import Buffer, View
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def take_over(steps: list[Any], result: View, parameter: View) -> bool:
         return False
     first = users[0]
     step = steps[first]
-    aligned = step.aligned if isinstance(step, Call) else []
+    aligned = step.aligned if isinstance(step, KernelCall) else []
     if taken in _buffers([step]) and taken not in aligned:
         return False
     is_same = taken in aligned and step.moves and not _writes(steps[first + 1 :], made)
@@ -80,7 +80,7 @@ def every(steps: Iterable[Any]) -> Iterator[Any]:
     """The steps with those inside of control flow."""
     for step in steps:
         yield step
-        for inner in () if isinstance(step, Call) else step.inner:
+        for inner in () if isinstance(step, KernelCall) else step.inner:
             yield from every(inner)
 
 
@@ -95,7 +95,7 @@ def _writes(steps: Iterable[Any], buffer: Buffer) -> bool:
 def _replace(steps: list[Any], old: Buffer, new: Buffer) -> None:
     """One buffer instead of another; copies onto themselves go."""
     for step in every(steps):
-        if not isinstance(step, Call):
+        if not isinstance(step, KernelCall):
             for view in step.views:
                 if view.buffer is old:
                     view.buffer = new
@@ -111,10 +111,10 @@ def _replace(steps: list[Any], old: Buffer, new: Buffer) -> None:
 
 def _drop(steps: list[Any]) -> None:
     for step in steps:
-        for inner in () if isinstance(step, Call) else step.inner:
+        for inner in () if isinstance(step, KernelCall) else step.inner:
             _drop(inner)
     steps[:] = [
         step
         for step in steps
-        if not (isinstance(step, Call) and step.moves and step.aligned[0] is step.writes[0])
+        if not (isinstance(step, KernelCall) and step.moves and step.aligned[0] is step.writes[0])
     ]

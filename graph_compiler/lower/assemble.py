@@ -24,7 +24,7 @@ from graph_compiler.lower.control.layers import LAYERS, families, roll
 from graph_compiler.lower.control.loops import apart, layers, while_loop
 from graph_compiler.lower.cores.cores import shared_out
 from graph_compiler.lower.cores.homes import Settled
-from graph_compiler.lower.device import Device
+from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.draws import rng
 from graph_compiler.lower.expansions import collectives, empties, expansions, linear
 from graph_compiler.lower.expansions.bits import other_width
@@ -33,10 +33,10 @@ from graph_compiler.lower.expansions.custom_calls import called, top_k
 from graph_compiler.lower.expansions.windows import long_windows, select_and_scatter, short_windows
 from graph_compiler.lower.groups.moments import squares_of_variances
 from graph_compiler.lower.kernels import native_kernel
-from graph_compiler.lower.limits import Limits
+from graph_compiler.lower.limits import PlanLimits
 from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nests.arithmetic import FORMS, tile_attribute, tile_operands
-from graph_compiler.lower.notes import Notes
+from graph_compiler.lower.notes import LoweringNotes
 from graph_compiler.lower.participants import ranks_of
 from graph_compiler.lower.places import graph_location
 from graph_compiler.lower.products.convolution import convolution
@@ -51,7 +51,7 @@ from graph_compiler.options import GraphOptions, has_e4m3fn
 from graph_compiler.partitions import refuse_undivided
 from graph_compiler.schedule import contractions, ordering, placement, reductions
 from graph_compiler.schedule.fusion import (
-    Expression,
+    ElementExpression,
     Lazy,
     Literal,
     is_whole,
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from graph_compiler.kernels import Kernels
     from graph_compiler.schedule.nodes import Node
     from isa.target import Target
-    from nki.ir.nodes import Kernel
+    from nki.ir.nodes import TracedKernel
 
 
 def _conditional(scheduler: Scheduler, node: Node) -> Any:
@@ -84,13 +84,17 @@ def _conditional(scheduler: Scheduler, node: Node) -> Any:
     for number, block in enumerate(node.blocks):
         flag: Lazy
         if index.type == "pred":
-            flag = index if number == 0 else Expression("not", "pred", None, [index])
+            flag = index if number == 0 else ElementExpression("not", "pred", None, [index])
         elif number < last:
-            flag = Expression("compare", "pred", "EQ", [index, Literal(index.type, (), number)])
+            flag = ElementExpression(
+                "compare", "pred", "EQ", [index, Literal(index.type, (), number)]
+            )
         else:  # the last one, and whatever is outside
-            below = Expression("compare", "pred", "LT", [index, Literal(index.type, (), 0)])
-            above = Expression("compare", "pred", "GE", [index, Literal(index.type, (), last)])
-            flag = Expression("or", "pred", None, [below, above])
+            below = ElementExpression("compare", "pred", "LT", [index, Literal(index.type, (), 0)])
+            above = ElementExpression(
+                "compare", "pred", "GE", [index, Literal(index.type, (), last)]
+            )
+            flag = ElementExpression("or", "pred", None, [below, above])
         place = place_of(materialised(device, flag))
         arguments = views[taken : taken + len(block.parameters)]
         taken += len(block.parameters)
@@ -147,7 +151,7 @@ def _dot(scheduler: Scheduler, node: Node) -> Any:
         value = rewritten(scheduler.value(operand), spread, node.dims)
         assert value is not None
         factors.append(contractions.converted(value, "f32"))
-    product = Expression("multiply", "f32", None, factors)
+    product = ElementExpression("multiply", "f32", None, factors)
     return contractions.converted(product, node.type)
 
 
@@ -245,7 +249,7 @@ _MEANINGS = expansions.first_of(
 )
 
 
-def machine(kernels: Kernels, limits: Limits) -> Machine:
+def machine(kernels: Kernels, limits: PlanLimits) -> Machine:
     """A device whose graphs may call these kernels."""
     calls = expansions.first_of(native_kernel(kernels), _MEANINGS)
     handlers = HANDLERS | {_CUSTOM_CALL: calls}
@@ -270,8 +274,8 @@ def assemble(
     target: Target,
     options: GraphOptions = _PLAIN,
     kernels: Kernels | None = None,
-    limits: Limits | None = None,
-) -> Kernel:
+    limits: PlanLimits | None = None,
+) -> TracedKernel:
     """The tile IR of a graph, with that of the kernels which it calls. `limits`: of what takes room
     on chip. Raises hlo-not-compiled for what has no form on the device, and hlo-unknown-kernel."""
     return assembled(module, target, options, kernels, limits).kernel
@@ -280,8 +284,8 @@ def assemble(
 class Assembled(NamedTuple):
     """A kernel, and what is worth knowing of how it was made."""
 
-    kernel: Kernel
-    notes: Notes
+    kernel: TracedKernel
+    notes: LoweringNotes
 
 
 def assembled(
@@ -289,7 +293,7 @@ def assembled(
     target: Target,
     options: GraphOptions = _PLAIN,
     kernels: Kernels | None = None,
-    limits: Limits | None = None,
+    limits: PlanLimits | None = None,
 ) -> Assembled:
     """The same with notes."""
     if ranks_of(module) > 1:
@@ -297,7 +301,7 @@ def assembled(
     stored: set[tuple[int, int]] = set()
     while True:
         try:
-            return _emitted(module, target, options, kernels, limits or Limits(), stored)
+            return _emitted(module, target, options, kernels, limits or PlanLimits(), stored)
         except NotOnChip as error:
             stored.update(error.values)
 
@@ -307,12 +311,12 @@ def _emitted(
     target: Target,
     options: GraphOptions,
     kernels: Kernels | None,
-    limits: Limits,
+    limits: PlanLimits,
     stored: set[tuple[int, int]],
 ) -> Assembled:
     """The tile IR of a graph, whose loops carry in memory what is `stored`."""
     known = machine({**module.kernels, **(kernels or {})}, limits)
-    device = Device(known, target, module, limits, options.logical_cores)
+    device = DeviceProgram(known, target, module, limits, options.logical_cores)
     device.stored_between_trips = stored
     simplifier = Simplifier(module)
     block = simplifier.block(module.entry)
@@ -370,7 +374,7 @@ def _emitted(
     return Assembled(device.builder.kernel(), device.notes)
 
 
-def _result(device: Device, value: Lazy, others: list[View]) -> View:
+def _result(device: DeviceProgram, value: Lazy, others: list[View]) -> View:
     """A value in a buffer of its own."""
     if value.type not in DTYPES:
         raise NeuronError("hlo-not-compiled", f"a result of {value.type}{list(value.dims)}")

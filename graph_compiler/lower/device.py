@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from graph_compiler.lower.limits import Limits
+from graph_compiler.lower.limits import PlanLimits
 from graph_compiler.lower.machine import DTYPES
-from graph_compiler.lower.notes import Notes
+from graph_compiler.lower.notes import LoweringNotes
 from graph_compiler.lower.participants import ranks_of
 from graph_compiler.lower.places import location_of, name_of
-from graph_compiler.schedule.steps import Call, Machine, Place, Program, item_size
+from graph_compiler.schedule.steps import GraphProgram, KernelCall, Machine, Place, item_size
 from graph_compiler.schedule.views import Buffer, View, count_of, row_major
 from isa.dtypes import DTYPES as DTYPE_ROWS
 from isa.enums import DgeMode, Memory
@@ -26,7 +26,7 @@ from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Module
-    from graph_compiler.lower.control.counted import Window
+    from graph_compiler.lower.control.counted import ArrayPart
     from graph_compiler.lower.groups.moments import Squares
     from graph_compiler.lower.rewrites.trips import Count
     from graph_compiler.schedule.nodes import Node
@@ -38,7 +38,7 @@ HELD = 64 << 10
 
 
 @dataclass
-class Held:
+class HeldRows:
     """The rows of a buffer in tiles [rows, elements], all but the last of them full: `step`
     elements each, of a type. `turned`: parts of them with rows and elements exchanged, by a key of
     those who made them."""
@@ -85,7 +85,7 @@ _PARTS = 3
 
 def kernel_of(step: Any) -> Any:
     """The kernel of a call; other steps are their own."""
-    return step.kernel if isinstance(step, Call) else step
+    return step.kernel if isinstance(step, KernelCall) else step
 
 
 class _Builder(Builder):
@@ -100,14 +100,14 @@ class _Builder(Builder):
             yield variable
 
 
-class Device(Program):
+class DeviceProgram(GraphProgram):
     """Steps for a NeuronCore, and the builder of the kernel that they become.
 
     Every buffer is one tensor in HBM, of the type as which it was made, or a parameter.
     """
 
     def __init__(
-        self, machine: Machine, target: Target, module: Module, limits: Limits, cores: int = 1
+        self, machine: Machine, target: Target, module: Module, limits: PlanLimits, cores: int = 1
     ) -> None:
         super().__init__(machine)
         self.limits = limits
@@ -119,7 +119,7 @@ class Device(Program):
             assert isinstance(builder, _Builder)
             builder.before_loop = self.forget
         self.target = target
-        self.notes = Notes()
+        self.notes = LoweringNotes()
         self._types: dict[Buffer, str] = {}
         self._tensors: dict[Buffer, NkiTensor] = {}
         self._flat: dict[tuple[Buffer, str], NkiTensor] = {}
@@ -128,12 +128,12 @@ class Device(Program):
         self._stacked: dict[Node, Place] = {}
         self.plans: dict[Any, Any] = {}
         self.uses: Counter[Buffer] = Counter()
-        self._held: dict[Buffer, Held] = {}
+        self._held: dict[Buffer, HeldRows] = {}
         # What is known of loops while their bodies are scheduled (`counted`).
         self.counts: dict[Node, Count] = {}
         self.places: dict[Node, np.ndarray[Any, Any]] = {}
         self.in_place: set[Node] = set()
-        self.windows: dict[Buffer, Window] = {}
+        self.windows: dict[Buffer, ArrayPart] = {}
         # What several cores have: where parts of buffers begin, and the core that alone uses one,
         # None where several do (`homes`).
         self.parts: dict[Buffer, Place] = {}
@@ -348,7 +348,7 @@ class Device(Program):
     def hold(self, buffer: Buffer, tiles: list[NkiTensor], step: int, type: str) -> None:
         """Remember that tiles have all of a buffer, row by row; older ones are forgotten."""
         self._held.pop(buffer, None)
-        self._held[buffer] = Held(tiles, step, type, self.builder.depth)
+        self._held[buffer] = HeldRows(tiles, step, type, self.builder.depth)
         self._forget_oldest()
 
     def _forget_oldest(self) -> None:

@@ -21,7 +21,7 @@ from graph_compiler.schedule.steps import place_of
 from graph_compiler.schedule.views import Buffer, View, count_of
 
 if TYPE_CHECKING:
-    from graph_compiler.lower.device import Device
+    from graph_compiler.lower.device import DeviceProgram
 
 WORD = "u32"
 
@@ -33,7 +33,7 @@ _MANTISSA = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
+class DrawStep:
     """A step: random words fill a buffer."""
 
     target: View
@@ -50,7 +50,7 @@ class Draw:
     def writes(self) -> list[Buffer]:
         return [self.target.buffer]
 
-    def emit(self, device: Device) -> None:
+    def emit(self, device: DeviceProgram) -> None:
         count = count_of(self.target.dims)
         columns = min(COLUMNS, -(-count // PARTITIONS))
         rows = min(PARTITIONS, count // columns)
@@ -63,7 +63,7 @@ class Draw:
         if left % columns:
             self._drawn(device, 1, left % columns, count - left % columns)
 
-    def _drawn(self, device: Device, rows: int, columns: int, first: Any) -> None:
+    def _drawn(self, device: DeviceProgram, rows: int, columns: int, first: Any) -> None:
         tile = device.tile((rows, columns), "uint32")
         device.builder.emit("rng", dst=tile)
         pattern = [(columns, rows), (1, columns)]
@@ -88,7 +88,7 @@ def rng(scheduler: Scheduler, node: Node) -> Any:
     drawn, *bounds = text.operands
     module = parse_text(text.module([form(text, drawn, node, bounds)]))
     target = scheduler.program.buffer(*words.results[0])
-    scheduler.program.steps.append(Draw(target))  # type: ignore[arg-type]
+    scheduler.program.steps.append(DrawStep(target))  # type: ignore[arg-type]
     values = [target, *(scheduler.value(operand) for operand in node.operands)]
     simplifier = Simplifier(module)
     block = simplifier.block(module.entry)

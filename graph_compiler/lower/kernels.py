@@ -17,10 +17,10 @@ from nki.ir.builder.inline import inline
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction
-    from graph_compiler.lower.device import Device
+    from graph_compiler.lower.device import DeviceProgram
     from graph_compiler.schedule.nodes import Form, Node
     from graph_compiler.schedule.schedule import Scheduler
-    from nki.ir.nodes import Kernel
+    from nki.ir.nodes import TracedKernel
     from nki.ir.views.tensor import NkiTensor
 
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Inlined:
     """A kernel with the memory of its parameters, and of its results that are no parameters."""
 
-    kernel: Kernel
+    kernel: TracedKernel
     parameters: list[View]
     results: list[tuple[int, View]]
 
@@ -52,7 +52,7 @@ class Inlined:
         ]
         return written + [view.buffer for _, view in self.results]
 
-    def emit(self, device: Device) -> None:
+    def emit(self, device: DeviceProgram) -> None:
         kernel = self.kernel
         views = [_tensor(device, view) for view in self.parameters]
         bindings = dict(zip(kernel.parameter_names, views))
@@ -61,7 +61,7 @@ class Inlined:
         inline(kernel, bindings, device.builder)
 
 
-def _tensor(device: Device, view: View) -> NkiTensor:
+def _tensor(device: DeviceProgram, view: View) -> NkiTensor:
     pattern = list(zip(view.strides, view.dims)) or [(1, 1)]
     return device.elements(place_of(view), view.type, pattern)
 
@@ -118,7 +118,7 @@ def _copied(device: Any, view: View) -> View:
     return target
 
 
-def _check(item: Instruction, traced: Kernel, node: Node) -> None:
+def _check(item: Instruction, traced: TracedKernel, node: Node) -> None:
     """The kernel must take and give what the graph states."""
     operands = [(operand.type, operand.dims) for operand in node.operands]
     for what, tensors, forms in (

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 
 @dataclass(slots=True)
-class Limits:
+class PlanLimits:
     """`right`: bytes of a partition that the right operand of a product in a group of rows may
     take. A weight that stays for all of the rows is loaded once, and leaves less room for the
     loads that come before their use.
@@ -44,10 +44,10 @@ class Limits:
     def name(self) -> str:
         """What is other than usual.
 
-        >>> Limits().name, Limits(right=8192, repeated=6).name
+        >>> PlanLimits().name, PlanLimits(right=8192, repeated=6).name
         ('usual limits', 'right 8192, repeated 6')
         """
-        usual, names = Limits(), ("right", "resident", "repeated", "loaded", "turned", "alone")
+        usual, names = PlanLimits(), ("right", "resident", "repeated", "loaded", "turned", "alone")
         found = {name: getattr(self, name) for name in names}
         changed = [f"{n} {v}" for n, v in found.items() if v != getattr(usual, n)]
         return ", ".join(changed) or "usual limits"
@@ -97,20 +97,20 @@ _LITTLE = 6
 """The cost up to which a value is less to compute again than to store and to load."""
 
 
-def plans(cores: int = 1) -> tuple[Limits, ...]:
+def plans(cores: int = 1) -> tuple[PlanLimits, ...]:
     """The limits to try for so many cores; the first ones are for whoever tries no others. Where
     there are several cores, the first one alone has the plans that it would have without them."""
     small, large, most = 8 << 10, 72 << 10, 128 << 10
     ways = (
-        Limits(),
-        Limits(repeated=6),
-        Limits(right=large, resident=most),
-        Limits(right=large),
-        Limits(right=large, resident=most, loaded=_SPREAD),
-        Limits(turned=_TURNED),
-        Limits(loaded=_SPREAD),
-        Limits(right=small),
-        Limits(right=small, repeated=6),
+        PlanLimits(),
+        PlanLimits(repeated=6),
+        PlanLimits(right=large, resident=most),
+        PlanLimits(right=large),
+        PlanLimits(right=large, resident=most, loaded=_SPREAD),
+        PlanLimits(turned=_TURNED),
+        PlanLimits(loaded=_SPREAD),
+        PlanLimits(right=small),
+        PlanLimits(right=small, repeated=6),
     )
     alone = [replace(way, alone=True, asked=set()) for way in ways] if cores > 1 else []
     return *ways[:1], *alone, *ways[1:]

@@ -30,7 +30,7 @@ class Remark:
 
 
 @dataclass(slots=True)
-class Notes:
+class LoweringNotes:
     """The loops of a graph, and what fell to a generic schedule."""
 
     loops: list[LoopNote] = field(default_factory=list)

@@ -12,7 +12,7 @@ from graph_compiler.hlo.operators import OPERATORS
 from graph_compiler.hlo.operators.collectives import Collective, CollectivePermute, PartitionId
 from graph_compiler.hlo.operators.collectives.groups import stated_groups
 from graph_compiler.hlo.operators.custom.shard_map import shardings
-from graph_compiler.hlo.operators.row import Operator, subject
+from graph_compiler.hlo.operators.row import HloOperator, subject
 from graph_compiler.partitions import partitions_of
 from isa.errors import NeuronError
 
@@ -76,7 +76,7 @@ def is_distributed(item: Instruction) -> bool:
 
 @cache
 def _distributes(opcode: str) -> bool:
-    row = OPERATORS.get(opcode, Operator)
+    row = OPERATORS.get(opcode, HloOperator)
     return issubclass(row, (Collective, CollectivePermute, PartitionId))
 
 

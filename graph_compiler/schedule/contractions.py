@@ -33,7 +33,7 @@ from graph_compiler.host_kernels.gemm import (
 )
 from graph_compiler.host_kernels.registers import register
 from graph_compiler.schedule.fusion import (
-    Expression,
+    ElementExpression,
     Lazy,
     Literal,
     contiguous,
@@ -43,7 +43,14 @@ from graph_compiler.schedule.fusion import (
 )
 from graph_compiler.schedule.parts import divided_words, worth_dividing
 from graph_compiler.schedule.placement import padded
-from graph_compiler.schedule.steps import Call, Place, Products, Program, item_size, place_of
+from graph_compiler.schedule.steps import (
+    GraphProgram,
+    KernelCall,
+    Place,
+    Products,
+    item_size,
+    place_of,
+)
 from graph_compiler.schedule.views import Buffer, View, collapsed
 from simulator.native.codegen.library import library
 
@@ -71,12 +78,12 @@ def _takes(types: tuple[str, str, str], depth: int) -> bool:
 
 
 def converted(value: Lazy, type: str) -> Lazy:
-    return value if value.type == type else Expression("convert", type, None, [value])
+    return value if value.type == type else ElementExpression("convert", type, None, [value])
 
 
 def narrow_source(value: Lazy) -> Lazy:
     """What was converted to fp32 from a type that bf16 holds, before the conversion."""
-    if isinstance(value, Expression) and value.op in _CONVERSIONS and value.type == "f32":
+    if isinstance(value, ElementExpression) and value.op in _CONVERSIONS and value.type == "f32":
         (source,) = value.arguments
         if source.type in _EXACT_IN_BF16:
             return source
@@ -173,7 +180,9 @@ class Product:
         return across == 1 or columns == 1 or down == 1 or depth == 1
 
 
-def multiply(program: Program, product: Product, target: View, rows_step: int, batch: Axes) -> None:
+def multiply(
+    program: GraphProgram, product: Product, target: View, rows_step: int, batch: Axes
+) -> None:
     """Emit a product whose operands fit. `batch`: of the target, in elements."""
     size = item_size(product.left.type)
     columns, across = product.columns[0]
@@ -239,7 +248,7 @@ def multiply(program: Program, product: Product, target: View, rows_step: int, b
     reads = [product.left.buffer, product.right.buffer, *tables, scratch]
     divided = divided_words(division, words, program.threads) if division is not None else None
     writes = [target.buffer, scratch]
-    program.steps.append(Call(kernel, words, reads, writes, divided=divided, work=work))
+    program.steps.append(KernelCall(kernel, words, reads, writes, divided=divided, work=work))
 
 
 _PACKING = 16
@@ -338,7 +347,7 @@ def _dot_product(
     return product()
 
 
-def _copied(program: Program, view: View, order: Sequence[int]) -> View:
+def _copied(program: GraphProgram, view: View, order: Sequence[int]) -> View:
     """A copy whose memory has the dimensions in this order."""
     dims = tuple(view.dims[axis] for axis in order)
     target = program.buffer(view.type, dims)
@@ -418,7 +427,7 @@ _UNROLLED = 32
 """Positions of a kernel that are written out as an element-wise sum."""
 
 
-def _permuted(program: Program, value: Lazy, order: Sequence[int]) -> Lazy:
+def _permuted(program: GraphProgram, value: Lazy, order: Sequence[int]) -> Lazy:
     dims = tuple(value.dims[axis] for axis in order)
     result = rewritten(
         value,
@@ -446,7 +455,7 @@ def _cut(view: View, ends: Sequence[tuple[int, int]]) -> View:
 
 
 def _patches(
-    program: Program,
+    program: GraphProgram,
     x: Lazy,
     kernel: Lazy,
     pairs: bool,
@@ -492,21 +501,21 @@ def _patches(
     return target
 
 
-def _operand(program: Program, value: Lazy) -> View:
+def _operand(program: GraphProgram, value: Lazy) -> View:
     """The value in memory, in an order that the machine takes."""
     view = materialised(program, value)
     backwards = min(view.strides, default=0) < 0
     return _fresh(program, view) if backwards and program.machine.products.ascending else view
 
 
-def _fresh(program: Program, view: View) -> View:
+def _fresh(program: GraphProgram, view: View) -> View:
     target = program.buffer(view.type, view.dims)
     store(program, view, target)
     return target
 
 
 def _depthwise(
-    program: Program,
+    program: GraphProgram,
     x: Lazy,
     kernel: Lazy,
     steps: list[tuple[int, int]],
@@ -526,9 +535,9 @@ def _depthwise(
         part = image.placed(dims, (image.strides[0], *strides, image.strides[-1]), start)
         place = sum(i * stride for i, stride in zip(position, weights.strides))
         weight = weights.placed(dims, (*[0] * (len(dims) - 1), weights.strides[-1]), place)
-        term = Expression(
+        term = ElementExpression(
             "multiply", "f32", None, [converted(part, "f32"), converted(weight, "f32")]
         )
-        total = term if total is None else Expression("add", "f32", None, [total, term])
+        total = term if total is None else ElementExpression("add", "f32", None, [total, term])
     assert total is not None
     return converted(total, type)

@@ -1,9 +1,9 @@
 """Values that need not be in memory yet, and the kernels that put them there.
 
-An `Expression` is element-wise work on views; reshapes, transposes, slices and broadcasts of it are
-those of the views that it reads. It becomes a kernel where it is first needed as memory: as an
-operand of a product, as a result, where several users would repeat costly work, or as the body of
-a reduction.
+An `ElementExpression` is element-wise work on views; reshapes, transposes, slices and broadcasts of
+it are those of the views that it reads. It becomes a kernel where it is first needed as memory: as
+an operand of a product, as a result, where several users would repeat costly work, or as the body
+of a reduction.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from graph_compiler.host_kernels.elements import COSTS, ElementStep
 from graph_compiler.host_kernels.loops import LoopNest, literal
 from graph_compiler.host_kernels.registers import is_rounded, register
 from graph_compiler.schedule.parts import divided_words, worth_dividing
-from graph_compiler.schedule.steps import Call, Place, Program, item_size, place_of
+from graph_compiler.schedule.steps import GraphProgram, KernelCall, Place, item_size, place_of
 from graph_compiler.schedule.views import Dims, View, collapsed
 
 STEPS_LIMIT = 96
@@ -38,7 +38,7 @@ class Literal:
         self.value = value
 
 
-class Expression:
+class ElementExpression:
     """An element-wise operation on values of the same dimensions. `cost` and `size` count what a
     kernel would compute and read."""
 
@@ -56,7 +56,7 @@ class Expression:
         self.size = 1
         self.leaves = 0
         for argument in arguments:
-            if isinstance(argument, Expression):
+            if isinstance(argument, ElementExpression):
                 self.cost += argument.cost
                 self.size += argument.size
                 self.leaves += argument.leaves
@@ -64,7 +64,7 @@ class Expression:
                 self.leaves += 1
 
 
-Lazy = View | Literal | Expression
+Lazy = View | Literal | ElementExpression
 
 
 def rewritten(value: Lazy, change: Callable[[View], View | None], dims: Dims) -> Lazy | None:
@@ -87,7 +87,7 @@ def rewritten(value: Lazy, change: Callable[[View], View | None], dims: Dims) ->
                 if changed is None:
                     return None
                 arguments.append(changed)
-            result = Expression(item.op, item.type, item.attribute, arguments)
+            result = ElementExpression(item.op, item.type, item.attribute, arguments)
         if result is not None:
             known[id(item)] = result
         return result
@@ -184,7 +184,7 @@ def _as_bits(view: View) -> View:
     return View(view.buffer, "u64", (*view.dims, 2), (*strides, 1), 2 * view.offset)
 
 
-def store(program: Program, value: Lazy, target: View) -> None:
+def store(program: GraphProgram, value: Lazy, target: View) -> None:
     """Compute a value into memory."""
     if register(target.type) is None:
         value, target = _as_bits(materialised(program, value)), _as_bits(target)
@@ -216,11 +216,11 @@ def store(program: Program, value: Lazy, target: View) -> None:
     reads = [view.buffer for view in linear.views]
     loop, divided, work = _divided(program, loop, words)
     writes = [target.buffer]
-    program.steps.append(Call(loop, words, reads, writes, aligned, moves, divided, work))
+    program.steps.append(KernelCall(loop, words, reads, writes, aligned, moves, divided, work))
 
 
 def _divided(
-    program: Program, loop: LoopNest, words: list[int | Place]
+    program: GraphProgram, loop: LoopNest, words: list[int | Place]
 ) -> tuple[LoopNest, list[list[int | Place]], int]:
     """A loop, the words of its parts, where it is worth while to divide it, and how many operations
     it takes. `words` get the length of the divided dimension."""
@@ -241,7 +241,7 @@ def is_whole(view: View) -> bool:
     return view.offset == 0 and count == view.buffer.size and view.is_row_major
 
 
-def materialised(program: Program, value: Lazy) -> View:
+def materialised(program: GraphProgram, value: Lazy) -> View:
     """The value in memory; a view stays where it is."""
     if isinstance(value, View):
         return value
@@ -253,7 +253,7 @@ def materialised(program: Program, value: Lazy) -> View:
     return target
 
 
-def contiguous(program: Program, value: Lazy) -> View:
+def contiguous(program: GraphProgram, value: Lazy) -> View:
     """The value in memory, in row-major order."""
     if isinstance(value, View) and value.is_row_major:
         return value
@@ -263,7 +263,7 @@ def contiguous(program: Program, value: Lazy) -> View:
 
 
 def reduce(
-    program: Program, value: Lazy, initial: View, axes: tuple[int, ...], fold: str, type: str
+    program: GraphProgram, value: Lazy, initial: View, axes: tuple[int, ...], fold: str, type: str
 ) -> View:
     """The elements along the axes folded behind the initial value."""
     kept_axes = [axis for axis in range(len(value.dims)) if axis not in axes]
@@ -308,5 +308,7 @@ def reduce(
     words: list[int | Place] = [place_of(target), *map(place_of, linear.views), place_of(initial)]
     reads = [*(view.buffer for view in linear.views), initial.buffer]
     loop, divided, work = _divided(program, loop, words)
-    program.steps.append(Call(loop, words, reads, [target.buffer], divided=divided, work=work))
+    program.steps.append(
+        KernelCall(loop, words, reads, [target.buffer], divided=divided, work=work)
+    )
     return target

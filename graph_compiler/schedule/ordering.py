@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.host_kernels.bodies import Body, Scatter, Sort, greater
+from graph_compiler.host_kernels.bodies import ScalarBody, ScatterKernel, SortKernel, greater
 from graph_compiler.host_kernels.registers import register
 from graph_compiler.schedule.fusion import store
 from graph_compiler.schedule.reductions import body_of, call, operand_of
@@ -51,11 +51,11 @@ def top_of(scheduler: Scheduler, node: Node, largest: bool) -> Any:
     return results
 
 
-def _sorted(scheduler: Scheduler, body: Body, views: list[View], results: list[View]) -> None:
+def _sorted(scheduler: Scheduler, body: ScalarBody, views: list[View], results: list[View]) -> None:
     counts = views[0].dims
     if 0 in counts or 0 in results[0].dims:
         return
-    kernel = Sort(
+    kernel = SortKernel(
         counts,
         results[0].dims[-1],
         tuple(map(operand_of, results)),
@@ -97,7 +97,7 @@ def scatter(scheduler: Scheduler, node: Node) -> Any:
         rows = [axis for axis in range(len(indices.dims)) if axis != vector]
         step = index.strides[vector] if vector < len(indices.dims) else 0
         places = tuple(numbers.scatter_dims_to_operand_dims)
-        kernel = Scatter(
+        kernel = ScatterKernel(
             results[0].dims,
             tuple(indices.dims[axis] for axis in rows),
             tuple(1 if axis is None else update_dims[axis] for axis in across),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from graph_compiler.host_kernels.division import DividedDimension
-from graph_compiler.schedule.steps import Call, Place, Program
+from graph_compiler.schedule.steps import GraphProgram, KernelCall, Place
 
 LEAST_WORK = 1 << 17
 """Operations on elements (multiply-adds of products count an eighth) below which a call stays
@@ -18,14 +18,14 @@ LEAST_RUN = 1 << 22
 they save (0.2 ms; calls in loops count once)."""
 
 
-def worth_dividing(program: Program, work: int) -> bool:
+def worth_dividing(program: GraphProgram, work: int) -> bool:
     """Whether a call of so many operations is to be divided."""
     return program.threads > 1 and work >= LEAST_WORK
 
 
-def worth_sharing(program: Program) -> bool:
+def worth_sharing(program: GraphProgram) -> bool:
     """Whether threads are to help with a program."""
-    return sum(step.work for step in program.steps if isinstance(step, Call)) >= LEAST_RUN
+    return sum(step.work for step in program.steps if isinstance(step, KernelCall)) >= LEAST_RUN
 
 
 def divided_words(

@@ -9,7 +9,7 @@ from graph_compiler.hlo.operators.slicing import padding_of
 from graph_compiler.host_kernels.movement import DynamicCopy
 from graph_compiler.host_kernels.registers import register
 from graph_compiler.schedule.fusion import Lazy, broadcast_to, store
-from graph_compiler.schedule.steps import Call, Place, Program, item_size, place_of
+from graph_compiler.schedule.steps import GraphProgram, KernelCall, Place, item_size, place_of
 from graph_compiler.schedule.views import View
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def pad(scheduler: Scheduler, node: Node) -> View | None:
 
 
 def padded(
-    program: Program,
+    program: GraphProgram,
     value: Lazy,
     fill: Lazy,
     edges: Sequence[tuple[int, int, int]],
@@ -89,7 +89,7 @@ def _dynamic_copy(
         reads, written = [block.buffer, array.buffer, *indices], [array.buffer]
     else:
         reads, written = [array.buffer, *indices], [block.buffer]
-    scheduler.program.steps.append(Call(kernel, words, reads, written))
+    scheduler.program.steps.append(KernelCall(kernel, words, reads, written))
 
 
 def dynamic_slice(scheduler: Scheduler, node: Node) -> View | None:
@@ -160,6 +160,6 @@ def gather(scheduler: Scheduler, node: Node) -> View | None:
         tuple(index.strides[axis] for axis in batch_axes),
     )
     words: list[int | Place] = [place_of(array), place_of(target), *map(place_of, starts)]
-    call = Call(kernel, words, [array.buffer, index.buffer], [target.buffer])
+    call = KernelCall(kernel, words, [array.buffer, index.buffer], [target.buffer])
     scheduler.program.steps.append(call)
     return target

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.hlo.operators.folding import binary_opcode
-from graph_compiler.host_kernels.bodies import Body, Fold, Operand
+from graph_compiler.host_kernels.bodies import FoldKernel, Operand, ScalarBody
 from graph_compiler.host_kernels.elements import UNSUPPORTED, ElementStep
 from graph_compiler.host_kernels.loops import folds, literal
 from graph_compiler.host_kernels.registers import register
 from graph_compiler.schedule.attributes import source_of
 from graph_compiler.schedule.fusion import reduce
 from graph_compiler.schedule.placement import padded
-from graph_compiler.schedule.steps import Call, Place, place_of
+from graph_compiler.schedule.steps import KernelCall, Place, place_of
 from graph_compiler.schedule.views import MOVES, View, count_of
 
 if TYPE_CHECKING:
@@ -61,12 +61,14 @@ def _fold(scheduler: Scheduler, node: Node) -> Any:
         for view in results:
             steps = iter(view.strides)
             outputs.append((view.type, tuple(0 if gone else next(steps) for gone in reduced)))
-        kernel = Fold(counts, reduced, tuple(outputs), tuple(map(operand_of, views[:half])), body)
+        kernel = FoldKernel(
+            counts, reduced, tuple(outputs), tuple(map(operand_of, views[:half])), body
+        )
         call(scheduler, kernel, results, views)
     return results[0] if len(results) == 1 else results
 
 
-def body_of(scheduler: Scheduler, computation: Computation) -> Body | None:
+def body_of(scheduler: Scheduler, computation: Computation) -> ScalarBody | None:
     """A computation of scalars as steps; None where one of them has no native form."""
     machine = scheduler.program.machine
     block = scheduler.simplifier.block(computation)
@@ -99,7 +101,7 @@ def body_of(scheduler: Scheduler, computation: Computation) -> Body | None:
         numbers[node] = len(block.parameters) + len(steps)
         steps.append(ElementStep(node.op, node.type, source_of(node), attribute, arguments))
     results = tuple(number(node) for node in block.results)
-    return Body(tuple(node.type for node in block.parameters), tuple(steps), results)
+    return ScalarBody(tuple(node.type for node in block.parameters), tuple(steps), results)
 
 
 def operand_of(view: View) -> Operand:
@@ -119,7 +121,7 @@ def call(
     reads, writes = [view.buffer for view in sources], [view.buffer for view in targets]
     if in_place:
         reads += writes
-    scheduler.program.steps.append(Call(kernel, words, reads, writes))
+    scheduler.program.steps.append(KernelCall(kernel, words, reads, writes))
 
 
 _WINDOW_WORK = 1 << 26

@@ -18,7 +18,7 @@ from graph_compiler.schedule.attributes import native_attribute, native_operands
 from graph_compiler.schedule.fusion import (
     LEAVES_LIMIT,
     STEPS_LIMIT,
-    Expression,
+    ElementExpression,
     Lazy,
     Literal,
     broadcast_to,
@@ -30,12 +30,12 @@ from graph_compiler.schedule.fusion import (
 from graph_compiler.schedule.nodes import Block, Node, is_effect
 from graph_compiler.schedule.simplify import Simplifier, is_uniform
 from graph_compiler.schedule.steps import (
-    Branch,
+    GraphProgram,
     Host,
     Jump,
+    JumpUnless,
     Label,
     Machine,
-    Program,
     place_of,
 )
 from graph_compiler.schedule.views import MOVES, View, count_of
@@ -46,7 +46,7 @@ class Scheduler:
 
     def __init__(
         self,
-        program: Program,
+        program: GraphProgram,
         simplifier: Simplifier,
         block: Block,
         arguments: Sequence[Lazy],
@@ -83,7 +83,7 @@ class Scheduler:
 
     def _settled(self, node: Node, value: Any) -> Any:
         """The value, in memory if several users would compute it again at a cost."""
-        if isinstance(value, Expression):
+        if isinstance(value, ElementExpression):
             if self.program.keeps(node):
                 return materialised(self.program, value)
             again = self.uses.get(node, 0) - 1
@@ -135,7 +135,7 @@ class Scheduler:
         if isinstance(value, Literal):
             return Literal(value.type, node.dims, value.value)
         move = MOVES[node.op]
-        if isinstance(value, Expression):
+        if isinstance(value, ElementExpression):
             grows = count_of(node.dims) > 2 * count_of(value.dims)
             repeats = not grows or self.program.machine.repeats(value.cost, value.dims)
             if repeats or _is_trailing(node):
@@ -149,24 +149,24 @@ class Scheduler:
         assert view is not None
         return view
 
-    def _elementwise(self, node: Node, attribute: Any) -> Expression:
+    def _elementwise(self, node: Node, attribute: Any) -> ElementExpression:
         arguments: list[Lazy] = []
         operands = self.program.machine.operands(node)
         for operand in operands:
             value = self.value(operand)
-            if isinstance(value, Expression):
+            if isinstance(value, ElementExpression):
                 if value.size > STEPS_LIMIT or value.leaves > LEAVES_LIMIT:
                     value = self.view(operand)
             arguments.append(broadcast_to(value, node.dims))
-        result = Expression(node.op, node.type, attribute, arguments)
+        result = ElementExpression(node.op, node.type, attribute, arguments)
         if result.leaves > LEAVES_LIMIT:
             arguments = [
                 broadcast_to(self.view(operand), node.dims)
-                if isinstance(argument, Expression)
+                if isinstance(argument, ElementExpression)
                 else argument
                 for operand, argument in zip(operands, arguments)
             ]
-            result = Expression(node.op, node.type, attribute, arguments)
+            result = ElementExpression(node.op, node.type, attribute, arguments)
         return result
 
 
@@ -204,7 +204,7 @@ def _while(scheduler: Scheduler, node: Node) -> list[Any]:
     start, leave = Label(1), Label(-1)
     program.steps.append(start)
     (flag,) = Scheduler(program, scheduler.simplifier, condition, state).run()
-    program.steps.append(Branch(leave, place_of(materialised(program, flag))))
+    program.steps.append(JumpUnless(leave, place_of(materialised(program, flag))))
     results = Scheduler(program, scheduler.simplifier, body, state).run()
     states = {view.buffer for _, view in carried}
     # All new values are there before the first old one goes.
@@ -238,8 +238,8 @@ def _conditional(scheduler: Scheduler, node: Node) -> list[Any]:
             flag: Lazy = index
             if index.type != "pred":
                 wanted = Literal(index.type, (), np.asarray(number)[()])
-                flag = Expression("compare", "pred", "EQ", [index, wanted])
-            program.steps.append(Branch(following, place_of(materialised(program, flag))))
+                flag = ElementExpression("compare", "pred", "EQ", [index, wanted])
+            program.steps.append(JumpUnless(following, place_of(materialised(program, flag))))
         arguments = views[taken : taken + len(block.parameters)]
         taken += len(block.parameters)
         for value, target in zip(

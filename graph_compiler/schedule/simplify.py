@@ -18,7 +18,7 @@ from graph_compiler.hlo.operators.elementwise.binary import Binary
 from graph_compiler.hlo.operators.elementwise.comparison import Clamp, Select
 from graph_compiler.hlo.operators.elementwise.conversion import Convert
 from graph_compiler.hlo.operators.elementwise.unary import Unary
-from graph_compiler.hlo.operators.row import Operator
+from graph_compiler.hlo.operators.row import HloOperator
 from graph_compiler.schedule.nodes import Block, Form, Node
 from graph_compiler.schedule.views import MOVES
 from isa.errors import NeuronError
@@ -68,7 +68,7 @@ def packed(shape: Shape, values: Sequence[Any]) -> Parts:
     return pack(shape)
 
 
-def is_elementwise(row: type[Operator]) -> bool:
+def is_elementwise(row: type[HloOperator]) -> bool:
     return issubclass(row, (Unary, Binary, Select, Clamp, Convert))
 
 
@@ -190,7 +190,7 @@ class Simplifier:
         return packed(item.shape, picks)
 
     def _folded(
-        self, item: Instruction, row: type[Operator], values: list[Any], elementwise: bool
+        self, item: Instruction, row: type[HloOperator], values: list[Any], elementwise: bool
     ) -> Any:
         """The constant result; None where it is too large to compute now."""
         dims = item.shape.dimensions

@@ -23,7 +23,7 @@ class Place(NamedTuple):
     offset: int = 0
 
 
-class Call:
+class KernelCall:
     """A native call. `words` are numbers and places. `aligned`: buffers that are read element by
     element in the order in which `writes[0]` is written, whole and of the same size, so that both
     may be one. `moves`: nothing but a copy of such a buffer. `divided`: the words of each part,
@@ -81,14 +81,14 @@ class Jump(NamedTuple):
     label: Label
 
 
-class Branch(NamedTuple):
+class JumpUnless(NamedTuple):
     """Go on at a label where a pred is false."""
 
     label: Label
     flag: Place
 
 
-Step = Call | Host | Label | Jump | Branch
+Step = KernelCall | Host | Label | Jump | JumpUnless
 
 
 def item_size(type: str) -> int:
@@ -133,7 +133,7 @@ class Machine(NamedTuple):
     repeats: Callable[[int, Dims], bool]
 
 
-class Program:
+class GraphProgram:
     """Steps for a machine, and the constants that they read. Large calls are divided for so many
     `threads`."""
 

@@ -11,11 +11,11 @@ from isa.enums import Memory
 from nki.ir.begins import begin, begun_by, used_by
 from nki.ir.nodes import (
     Access,
-    Kernel,
     Loop,
     Node,
     Op,
     Tensor,
+    TracedKernel,
     bytes_of,
     operations,
     walk,
@@ -53,7 +53,7 @@ class ShareArenas:
     distance: int = 0
     name: str = "arenas"
 
-    def run(self, kernel: Kernel) -> Kernel:
+    def run(self, kernel: TracedKernel) -> TracedKernel:
         groups: dict[tuple[int, Memory], list[Tensor]] = {}
         lives = [_lives(body) for body in kernel.bodies]
         staying = _staying(kernel)
@@ -119,7 +119,7 @@ class ShareArenas:
         return arena
 
 
-def local_bytes(kernel: Kernel) -> Any:
+def local_bytes(kernel: TracedKernel) -> Any:
     """The bytes of the tensors in HBM that only the kernel itself sees: an int or a polynomial.
 
     >>> from nki.ir.text import parse_kernel
@@ -138,7 +138,7 @@ def local_bytes(kernel: Kernel) -> Any:
     return total
 
 
-def _may_lie(tensor: Tensor, kernel: Kernel) -> bool:
+def _may_lie(tensor: Tensor, kernel: TracedKernel) -> bool:
     size = bytes_of(tensor)
     return (
         not tensor.memory.on_chip
@@ -162,7 +162,7 @@ def _lives(body: list[Node]) -> dict[Tensor, tuple[int, int]]:
     return found
 
 
-def _staying(kernel: Kernel) -> set[Tensor]:
+def _staying(kernel: TracedKernel) -> set[Tensor]:
     """Tensors that begin in a loop, or that are used at places which registers decide that are no
     variables of loops."""
     found: set[Tensor] = set()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from isa.enums import Memory
 from isa.operations.control import StorageBegin
 from nki.ir.begins import written_by
-from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, operations, storages, tensors_of
+from nki.ir.nodes import Access, Node, Op, Tensor, TracedKernel, operations, storages, tensors_of
 from nki.ir.rewrite import with_body
 
 
@@ -28,7 +28,7 @@ class DropUnread:
 
     name: str = "unread"
 
-    def run(self, kernel: Kernel) -> Kernel:
+    def run(self, kernel: TracedKernel) -> TracedKernel:
         while True:
             unread = _unread(kernel)
             if not unread:
@@ -37,7 +37,7 @@ class DropUnread:
             kernel = kernel.with_bodies(bodies, kernel.tensors, kernel.placement)
 
 
-def _unread(kernel: Kernel) -> set[Op]:
+def _unread(kernel: TracedKernel) -> set[Op]:
     """The operations whose results nothing reads."""
     ops = [op for body in kernel.bodies for op in operations(body)]
     awaited = {other for op in ops for other in op.after}

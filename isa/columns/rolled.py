@@ -130,7 +130,7 @@ def from_json(rows: Any) -> list[Item]:
     return items
 
 
-class Rows(NamedTuple):
+class RolledRows(NamedTuple):
     """Rows of a key and some integers, rolled. Keys are 0, 1, ... in the order of first use.
 
     `order` are the keys of the rows; `columns` holds for each key its integers, as one rolled
@@ -146,7 +146,7 @@ class Rows(NamedTuple):
         return [as_json(self.order), columns]
 
 
-def roll_rows(order: Sequence[int] | Integers, numbers: Sequence[Any]) -> Rows:
+def roll_rows(order: Sequence[int] | Integers, numbers: Sequence[Any]) -> RolledRows:
     """Rows with the keys `order`; `numbers` has for each key the integers of its rows.
 
     >>> rows = roll_rows([0, 1, 0, 1], [[(0, 5), (8, 5)], [(), ()]])
@@ -160,10 +160,10 @@ def roll_rows(order: Sequence[int] | Integers, numbers: Sequence[Any]) -> Rows:
     for rows in numbers:
         table = np.array(rows, np.int64)
         columns.append([roll(column) for column in table.T] if table.size else [])
-    return Rows(roll(order, steps=False), columns)
+    return RolledRows(roll(order, steps=False), columns)
 
 
-def expand_columns(rows: Rows) -> tuple[Integers, list[Integers]]:
+def expand_columns(rows: RolledRows) -> tuple[Integers, list[Integers]]:
     """The keys of all rows, and for each key the integers of its rows. Raises ValueError where
     columns and order do not fit."""
     order = expand(rows.order)
@@ -179,10 +179,10 @@ def expand_columns(rows: Rows) -> tuple[Integers, list[Integers]]:
     return order, numbers
 
 
-def rows_from_json(value: Any) -> Rows:
-    """What `Rows.as_json` wrote. Raises as `from_json`."""
+def rows_from_json(value: Any) -> RolledRows:
+    """What `RolledRows.as_json` wrote. Raises as `from_json`."""
     order, columns = value
-    return Rows(from_json(order), [[from_json(row) for row in rows] for rows in columns])
+    return RolledRows(from_json(order), [[from_json(row) for row in rows] for rows in columns])
 
 
 class _Folder:

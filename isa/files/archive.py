@@ -14,8 +14,8 @@ are ours.
     sgNN/<ENGINE>.operands.bin their operand table (`operand_table`)
 
 What an unrolled loop repeats is written once: streams re-rolled, and allocations as rows of their
-numbered names and offsets (`isa.columns.rolled.Rows`). JSON is written with sorted keys and without
-spaces; no file depends on time, user or machine.
+numbered names and offsets (`isa.columns.rolled.RolledRows`). JSON is written with sorted keys and
+without spaces; no file depends on time, user or machine.
 """
 
 from __future__ import annotations

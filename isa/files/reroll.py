@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from isa.columns.rolled import Item, Repeat, Rows, expand_columns, roll_rows
+from isa.columns.rolled import Item, Repeat, RolledRows, expand_columns, roll_rows
 from isa.files.encoding import encode
 from isa.files.stream import Pairs, Stream, StreamColumns, in_columns, moving
 from isa.files.text import print_instruction
@@ -33,7 +33,7 @@ class RolledStream:
 
     templates: list[Instruction]
     semaphores: list[tuple[Pairs, Pairs]]
-    uses: Rows
+    uses: RolledRows
 
 
 def reroll(instructions: Sequence[Instruction]) -> RolledStream:

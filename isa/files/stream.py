@@ -132,7 +132,7 @@ def in_columns(instructions: Sequence[Instruction], encoded: bool = True) -> Str
     """
     if isinstance(instructions, Stream) and instructions.columns is not None:
         return instructions.columns
-    operands, templates = Operands(encoded), Templates()
+    operands, templates = OperandTable(encoded), EncodedTemplates()
     number = templates.number if encoded else templates.add
     at_zero: dict[int, tuple[AccessPattern, int | None]] = {}
     by_identity: dict[tuple[Any, ...], int] = {}
@@ -168,7 +168,7 @@ def in_columns(instructions: Sequence[Instruction], encoded: bool = True) -> Str
     )
 
 
-class Templates:
+class EncodedTemplates:
     """Templates by their encoded form."""
 
     def __init__(self) -> None:
@@ -187,7 +187,7 @@ class Templates:
         return number
 
 
-class Operands:
+class OperandTable:
     """Operands at offset 0, one object for those with one content; where that is no matter of plain
     integers, for those that are encoded alike, or for each."""
 

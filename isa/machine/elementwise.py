@@ -5,7 +5,7 @@ from __future__ import annotations
 from isa.enums import Engine
 from isa.fields import Attribute, Kind, Read, Update, Write
 from isa.machine import costs
-from isa.meaning import Choose, Element, Kept, Meaning, Named, Numbers, Pattern, alu
+from isa.meaning import Choose, Element, Meaning, Named, NumberDomain, Pattern, Unchanged, alu
 from isa.spec import ISA, MachineInstruction
 
 
@@ -28,7 +28,7 @@ class TensorTensor(MachineInstruction):
     op = Attribute(kind=Kind.alu)
     meaning = Meaning(
         alu(Named("op"), Element("data1"), Element("data2")),
-        numbers=Numbers("op", integers=True),
+        numbers=NumberDomain("op", integers=True),
     )
 
 
@@ -60,7 +60,7 @@ class TensorScalar(MachineInstruction):
     op1 = Attribute(kind=Kind.alu, optional=True)
     operand1 = Read(immediate=True, column=True, optional=True)
     reverse1 = Attribute(kind=Kind.flag)
-    meaning = Meaning(_TWO_OPERATORS, numbers=Numbers("op0"))
+    meaning = Meaning(_TWO_OPERATORS, numbers=NumberDomain("op0"))
 
 
 class ScalarTensorTensor(MachineInstruction):
@@ -124,5 +124,5 @@ class CopyPredicated(MachineInstruction):
     predicate = Read()
     reverse = Attribute(kind=Kind.flag)
     meaning = Meaning(
-        Choose(Pattern("predicate"), Element("src"), Kept(), reverse="reverse"), copies=True
+        Choose(Pattern("predicate"), Element("src"), Unchanged(), reverse="reverse"), copies=True
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from isa.enums import Engine
 from isa.fields import SBUF, Attribute, Kind, Read, Write
 from isa.machine import costs
-from isa.meaning import Affine, Choose, Element, Meaning, Named, Number, alu
+from isa.meaning import AffineNumber, Choose, Element, Meaning, Named, Number, alu
 from isa.spec import ISA, MachineInstruction
 
-_AFFINE = Affine("pattern", "offset", "channel_multiplier")
+_AFFINE = AffineNumber("pattern", "offset", "channel_multiplier")
 
 
 class Iota(MachineInstruction):

@@ -31,7 +31,7 @@ from isa.rules.array import (
 )
 from isa.rules.banks import ONE_BANK, WHOLE_PSUM
 from isa.rules.dma_sum import SUM_ELEMENTS, SUM_INDICES, SUM_SCALES, has_rows, is_in_hbm
-from isa.rules.form import Call, Rule, Suspicion, Violation, is_tensor
+from isa.rules.form import OperationCall, Rule, Suspicion, Violation, is_tensor
 from isa.rules.gather import (
     GATHER_COUNT,
     GATHER_GROUPS,
@@ -177,7 +177,7 @@ __all__ = [
     "TRANSPOSE_INDICES",
     "TRANSPOSE_SHAPE",
     "WHOLE_PSUM",
-    "Call",
+    "OperationCall",
     "Rule",
     "Suspicion",
     "Violation",

@@ -6,7 +6,7 @@ from isa.affine import bounds
 from isa.alu import ALU
 from isa.enums import ReduceCommand
 from isa.machine.accumulate import FP32_LOWEST
-from isa.rules.form import Call, Rule, Violation, free_elements, is_number, listed
+from isa.rules.form import OperationCall, Rule, Violation, free_elements, is_number, listed
 from isa.spec import ISA
 
 
@@ -14,7 +14,7 @@ def operator_among(name: str, names: tuple[str, ...], document: str) -> Rule:
     """The operator, if it is given, is one of those named."""
     accepted = frozenset(ALU[n] for n in names)
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         op = call.field(name)
         if op is None or op in accepted:
             return None
@@ -35,7 +35,7 @@ def loaded_value(name: str, page: str, ignored: bool = False, unset: float | Non
     value with other commands, and as one with load_reduce.
     """
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         value = call.field(name)
         if call.reduce_cmd is ReduceCommand.load_reduce:
             if value is not None:
@@ -61,7 +61,7 @@ def loaded_value(name: str, page: str, ignored: bool = False, unset: float | Non
     return Rule("loaded_value", ISA + page, check, text)
 
 
-def _reverse_not_supported(call: Call) -> Violation | None:
+def _reverse_not_supported(call: OperationCall) -> Violation | None:
     if not call.reverse0:
         return None
     return Violation(
@@ -84,7 +84,7 @@ REVERSE_NOT_SUPPORTED = Rule(
 def result_of_reduction(page: str) -> Rule:
     """A result is asked for only where the instruction accumulates."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         if call.reduce_res is None or call.reduce_cmd is not ReduceCommand.idle:
             return None
         return Violation(
@@ -99,7 +99,7 @@ def result_of_reduction(page: str) -> Rule:
     return Rule("result_of_reduction", ISA + page, check, text)
 
 
-def _range_positions(call: Call) -> Violation | None:
+def _range_positions(call: OperationCall) -> Violation | None:
     last = bounds(call.range_start + free_elements(call.on_true_tile))[1]
     first = bounds(call.range_start)[0]
     if first is not None and last is not None and first >= -_EXACT and last <= _EXACT:
@@ -123,7 +123,7 @@ RANGE_POSITIONS = Rule(
 )
 
 
-def _range_fill(call: Call) -> Violation | None:
+def _range_fill(call: OperationCall) -> Violation | None:
     value = float(call.on_false_value)
     if abs(value - FP32_LOWEST) <= 1e31:  # rounds to it in fp32
         return None

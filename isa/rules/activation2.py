@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isa.alu import ALU
 from isa.enums import ReduceCommand
-from isa.rules.form import Call, Rule, Violation, is_number, is_tensor
+from isa.rules.form import OperationCall, Rule, Violation, is_number, is_tensor
 from isa.spec import ISA
 
 _ACTIVATE = ISA + "activate2"
@@ -20,7 +20,7 @@ PAIRS = (
 """What may come before the activation function."""
 
 
-def _operators(call: Call) -> Violation | None:
+def _operators(call: OperationCall) -> Violation | None:
     names = call.op0.name, call.op1.name
     if names not in PAIRS:
         return Violation(
@@ -58,7 +58,7 @@ ACTIVATE2_OPERATORS = Rule(
 )
 
 
-def _immediates(call: Call) -> Violation | None:
+def _immediates(call: OperationCall) -> Violation | None:
     left, right = call.imm0, call.imm1
     if is_tensor(left) and is_tensor(right) and left.dtype != right.dtype:
         return Violation(
@@ -87,7 +87,7 @@ ACTIVATE2_IMMEDIATES = Rule(
 )
 
 
-def _reduction(call: Call) -> Violation | None:
+def _reduction(call: OperationCall) -> Violation | None:
     if call.reduce_cmd is ReduceCommand.idle or call.reduce_op is not None:
         return None
     return Violation(

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from isa.enums import MatmulPerfMode
-from isa.rules.form import Call, Rule, Violation, at_most, largest, partitions, product, shape_text
+from isa.rules.form import (
+    OperationCall,
+    Rule,
+    Violation,
+    at_most,
+    largest,
+    partitions,
+    product,
+    shape_text,
+)
 from isa.rules.generic import generation_violation
 from isa.rules.starts import starts_in_memory
 from isa.spec import ISA
@@ -18,17 +27,17 @@ _FP8 = ("float8_e4m3", "float8_e5m2", "float8_e4m3fn")
 PAIR = 2
 
 
-def in_pairs(call: Call) -> bool:
+def in_pairs(call: OperationCall) -> bool:
     """Whether a matmul takes two fp8 elements at a time."""
     return call.field("perf_mode") is MatmulPerfMode.double_row
 
 
-def columns(call: Call, access: Any) -> Any:
+def columns(call: OperationCall, access: Any) -> Any:
     """Columns that a matmul input has in each partition: elements, pairs of them counted once."""
     return product(access.shape[2 if in_pairs(call) else 1 :])
 
 
-def _pairs(call: Call) -> Violation | None:
+def _pairs(call: OperationCall) -> Violation | None:
     if not in_pairs(call):
         return None
     if call.target.generation < 3:
@@ -72,7 +81,7 @@ MATMUL_PAIRS = Rule(
 )
 
 
-def _transpose_mode(call: Call) -> Violation | None:
+def _transpose_mode(call: OperationCall) -> Violation | None:
     if not call.is_transpose or call.target.generation < 3:
         return None
     if call.dst.dtype in (call.stationary.dtype, "float32"):
@@ -94,7 +103,7 @@ MATMUL_TRANSPOSE = Rule(
 )
 
 
-def _tile(call: Call) -> tuple[tuple[int, ...], tuple[int, ...]] | Violation | None:
+def _tile(call: OperationCall) -> tuple[tuple[int, ...], tuple[int, ...]] | Violation | None:
     """The corner and size of the array's tile, None for all of the array."""
     position = tuple(call.tile_position or ())
     size = tuple(call.tile_size or ())
@@ -110,13 +119,13 @@ def _tile(call: Call) -> tuple[tuple[int, ...], tuple[int, ...]] | Violation | N
     )
 
 
-def tile_limits(call: Call) -> tuple[int, int]:
+def tile_limits(call: OperationCall) -> tuple[int, int]:
     """Most partitions and most columns of a stationary tile."""
     size: tuple[int, ...] = tuple(call.tile_size or ())
     return (size[0], size[1]) if len(size) == 2 else (_ARRAY, _ARRAY)
 
 
-def _tiling(call: Call) -> Violation | None:
+def _tiling(call: OperationCall) -> Violation | None:
     tile = _tile(call)
     if tile is None or isinstance(tile, Violation):
         return tile
@@ -153,7 +162,7 @@ MATMUL_TILING = Rule(
 )
 
 
-def _tile_partitions(call: Call) -> Violation | None:
+def _tile_partitions(call: OperationCall) -> Violation | None:
     tile = _tile(call)
     if tile is None or isinstance(tile, Violation):
         return tile
@@ -186,13 +195,13 @@ TILE_PARTITIONS = Rule(
 )
 
 
-def moving_limit(call: Call) -> Any:
+def moving_limit(call: OperationCall) -> Any:
     """Most columns of moving: what PSUM holds of dst's dtype."""
     bfloat16 = call.dst.dtype == "bfloat16"
     return call.target.moving_free_max_bfloat16 if bfloat16 else call.target.moving_free_max
 
 
-def _mx_sizes(call: Call) -> Violation | None:
+def _mx_sizes(call: OperationCall) -> Violation | None:
     rows, limit = tile_limits(call)
     for name, most in (("stationary", limit), ("moving", moving_limit(call).value)):
         access = call.field(name)
@@ -233,7 +242,7 @@ MATMUL_MX_SIZES = Rule(
 )
 
 
-def _mx_tiling(call: Call) -> Violation | None:
+def _mx_tiling(call: OperationCall) -> Violation | None:
     found = _tiling(call)
     if found is not None:
         return found

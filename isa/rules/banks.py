@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from isa.dtypes import DTYPES
 from isa.enums import Engine
-from isa.rules.form import Call, Rule, Violation, in_psum
+from isa.rules.form import OperationCall, Rule, Violation, in_psum
 from isa.spec import ISA
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _check(access: Any, target: Target) -> Violation | None:
     )
 
 
-def _one_bank(call: Call) -> Violation | None:
+def _one_bank(call: OperationCall) -> Violation | None:
     dst, engine = call.dst, call.field("engine", Engine.tensor)
     if call.target.generation >= WHOLE_PSUM or engine is not Engine.tensor or not in_psum(dst):
         return None

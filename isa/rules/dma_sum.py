@@ -7,7 +7,7 @@ from typing import Any
 from isa.affine import Affine, identical
 from isa.dtypes import DTYPES
 from isa.enums import Memory, OobMode
-from isa.rules.form import Call, Rule, Violation, elements, is_tensor, shape_text
+from isa.rules.form import OperationCall, Rule, Violation, elements, is_tensor, shape_text
 from isa.spec import ISA
 
 _SUM = ISA + "dma_compute"
@@ -23,11 +23,11 @@ def is_in_hbm(access: Any) -> bool:
     return is_tensor(access) and not access.storage.memory.on_chip
 
 
-def _sources(call: Call) -> list[tuple[str, Any]]:
+def _sources(call: OperationCall) -> list[tuple[str, Any]]:
     return [(name, access) for name, access in call.tensors() if name != "dst"]
 
 
-def _sum_elements(call: Call) -> Violation | None:
+def _sum_elements(call: OperationCall) -> Violation | None:
     dst = call.dst
     for name, access in call.tensors():
         if DTYPES[access.dtype].is_packed:
@@ -65,7 +65,7 @@ SUM_ELEMENTS = Rule(
 )
 
 
-def _sum_scales(call: Call) -> Violation | None:
+def _sum_scales(call: OperationCall) -> Violation | None:
     scales, count = call.scales, len(_sources(call))
     if scales is None or (len(scales) == count and all(scale == 1 for scale in scales)):
         return None
@@ -96,7 +96,7 @@ def _same(left: Any, right: Any) -> bool:
     )
 
 
-def _sum_indices(call: Call) -> Violation | None:
+def _sum_indices(call: OperationCall) -> Violation | None:
     dst, sources = call.dst, _sources(call)
     indexed = [access for _, access in sources if has_rows(access)]
     if not indexed and not has_rows(dst):

@@ -1,8 +1,8 @@
 """The form of a rule, and what rules ask of operands.
 
-A rule looks at a `Call` (an operation's values by field name, plus the target) and returns None
-or a `Violation`. Rules see only memories, dtypes, shapes, start partitions and attributes, so
-their verdict can be remembered for all calls of the same signature.
+A rule looks at an `OperationCall` (an operation's values by field name, plus the target) and
+returns None or a `Violation`. Rules see only memories, dtypes, shapes, start partitions and
+attributes, so their verdict can be remembered for all calls of the same signature.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class Suspicion:
     what finds it in a call: the text, or None."""
 
     code: str
-    check: Callable[[Call], str | None]
+    check: Callable[[OperationCall], str | None]
 
 
-class Call:
+class OperationCall:
     """One use of an operation, as rules see it: `call.dst`, `call.op`, `call.target`."""
 
     def __init__(self, names: tuple[str, ...], values: tuple[Any, ...], target: Target) -> None:
@@ -76,7 +76,7 @@ class Rule:
 
     name: str
     document: str
-    check: Callable[[Call], Violation | None]
+    check: Callable[[OperationCall], Violation | None]
     text: str
     operators: Mapping[str, frozenset[AluOperator]] = field(default_factory=dict)
 

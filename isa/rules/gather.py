@@ -7,14 +7,22 @@ from typing import Any
 from isa.affine import bounds
 from isa.machine.gather import GPSIMD_PARTITIONS, KEEP, LANES
 from isa.memory import start_partition_allowed, start_partitions
-from isa.rules.form import Call, Rule, Violation, free_elements, partitions, plural, shape_text
+from isa.rules.form import (
+    OperationCall,
+    Rule,
+    Violation,
+    free_elements,
+    partitions,
+    plural,
+    shape_text,
+)
 from isa.rules.starts import possible_starts, starts_in_memory
 from isa.spec import ISA
 
 _MOST_POSITIONS = 4096
 
 
-def _shuffle_mask(call: Call) -> Violation | None:
+def _shuffle_mask(call: OperationCall) -> Violation | None:
     mask = tuple(call.shuffle_mask)
     if len(mask) != LANES or not all(x == KEEP or 0 <= x < LANES for x in mask):
         return Violation(
@@ -40,7 +48,7 @@ def _shuffle_mask(call: Call) -> Violation | None:
     return None
 
 
-def _symbolic_shuffle(call: Call, mask: tuple[int, ...]) -> Violation | None:
+def _symbolic_shuffle(call: OperationCall, mask: tuple[int, ...]) -> Violation | None:
     """Partitions that a mask names are there for all sizes: where it names ones behind those that
     are filled, src has whole quadrants."""
     written, read = partitions(call.dst), partitions(call.src)
@@ -65,7 +73,7 @@ SHUFFLE_MASK = Rule(
 )
 
 
-def _shuffle_starts(call: Call) -> Violation | None:
+def _shuffle_starts(call: OperationCall) -> Violation | None:
     most = max(bounds(partitions(access))[1] or LANES for access in (call.dst, call.src))
     active = -(-most // LANES) * LANES
     for name in ("dst", "src"):
@@ -91,7 +99,7 @@ SHUFFLE_STARTS = Rule(
 )
 
 
-def _gather_groups(call: Call) -> Violation | None:
+def _gather_groups(call: OperationCall) -> Violation | None:
     if partitions(call.index) % GPSIMD_PARTITIONS == 0:
         return None
     return Violation(
@@ -115,7 +123,7 @@ def same_lanes(first: str, second: str, document: str) -> Rule:
     """Two operands are in the same partitions: a core of the GpSimd engine reads and writes those
     that it is connected to."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         one, other = (starts_in_memory(call.field(name)) for name in (first, second))
         if not one or not other or set(one) & set(other):
             return None
@@ -137,7 +145,7 @@ def gather_positions(index: Any) -> Any:
     return GPSIMD_PARTITIONS * free_elements(index)
 
 
-def _gather_count(call: Call) -> Violation | None:
+def _gather_count(call: OperationCall) -> Violation | None:
     most = gather_positions(call.index)
     count = most if call.num_valid_indices is None else call.num_valid_indices
     if not 0 < count <= most or count > _MOST_POSITIONS:

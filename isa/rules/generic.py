@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from isa.affine import Affine, Polynomial, Predicate, bounds
-from isa.alu import Activation, AluOperator
+from isa.alu import AluOperator, ScalarEngineFunction
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.fields import ENUM_KINDS, ON_CHIP, REQUIRED, Attribute, Kind, Operand
 from isa.memory import bytes_per_partition, start_partition_allowed, start_partitions
 from isa.rules.form import (
-    Call,
+    OperationCall,
     Violation,
     at_most,
     fits_word,
@@ -62,7 +62,7 @@ def check_call(row: type[Operation], values: tuple[Any, ...], target: Target) ->
         violation = _check_attribute(name, attribute, values[index], target)
         if violation is not None:
             return violation
-    call = Call(row.field_names, values, target)
+    call = OperationCall(row.field_names, values, target)
     for rule in row.rules:
         violation = rule.check(call)
         if violation is not None:
@@ -280,7 +280,7 @@ _KINDS: dict[Kind, tuple[str, Callable[[Any], bool]]] = {
     Kind.alu: ("an operator of nki.language", lambda v: isinstance(v, AluOperator)),
     Kind.activation: (
         "an activation function of nki.language",
-        lambda v: isinstance(v, Activation),
+        lambda v: isinstance(v, ScalarEngineFunction),
     ),
     Kind.pattern: ("a list of [step, count] pairs", _is_pattern),
     Kind.integers: (

@@ -6,7 +6,7 @@ from typing import Any
 
 from isa.affine import bounds, identical
 from isa.enums import Engine, Memory
-from isa.rules.form import Call, Rule, Violation, in_psum, is_tensor, listed, shape_text
+from isa.rules.form import OperationCall, Rule, Violation, in_psum, is_tensor, listed, shape_text
 from isa.rules.starts import starts_in_memory
 
 _VIEW = "nki/api/nki.language.rst#nki.language.NkiTensor.indirect"
@@ -53,7 +53,7 @@ def indirection(
     """Operands with columns run on these engines, have their indices in whole groups of
     partitions, and, with addresses, start where their indices do."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         names = [name for name, value in call.tensors() if has_columns(value)]
         if not names:
             return None
@@ -117,7 +117,7 @@ def _check_group(name: str, value: Any, group: int) -> Violation | None:
     )
 
 
-def _check_partitions(call: Call, source: str, destination: str) -> Violation | None:
+def _check_partitions(call: OperationCall, source: str, destination: str) -> Violation | None:
     src, dst = call.field(source), call.field(destination)
     for name, value in call.tensors():
         if not has_columns(value):
@@ -164,7 +164,7 @@ _MATMUL = "nki/api/nki.isa.rst#nki.isa.nc_matmul"
 _MATMUL_DTYPES = frozenset({"float16", "bfloat16", "float8_e4m3", "float8_e5m2", "float8_e4m3fn"})
 
 
-def _tiled(call: Call, names: list[str]) -> Violation | None:
+def _tiled(call: OperationCall, names: list[str]) -> Violation | None:
     if not names or tuple(call.tile_position or (0, 0)) == (0, 0):
         return None
     return Violation(
@@ -176,7 +176,7 @@ def _tiled(call: Call, names: list[str]) -> Violation | None:
     )
 
 
-def _matmul_indices(call: Call) -> Violation | None:
+def _matmul_indices(call: OperationCall) -> Violation | None:
     names = [name for name, value in call.tensors() if has_columns(value)]
     for name in names:
         dtype = call.field(name).dtype
@@ -206,7 +206,7 @@ MATMUL_INDICES = Rule(
 )
 
 
-def _mx_indices(call: Call) -> Violation | None:
+def _mx_indices(call: OperationCall) -> Violation | None:
     names = [name for name, value in call.tensors() if has_columns(value)]
     for name in ("stationary", "moving"):
         data, scale = (call.field(n).vector_offset for n in (name, f"{name}_scale"))

@@ -8,7 +8,7 @@ from isa.dtypes import DTYPES, DTypeKind
 from isa.enums import Engine, Memory
 from isa.rules.array import columns, moving_limit, tile_limits
 from isa.rules.form import (
-    Call,
+    OperationCall,
     Rule,
     Violation,
     at_most,
@@ -27,7 +27,7 @@ _VECTOR_BLOCK = 32
 _SINGLE_PRECISION = ("float32", "tfloat32")
 
 
-def _contraction(call: Call) -> Violation | None:
+def _contraction(call: OperationCall) -> Violation | None:
     k1, k2 = partitions(call.stationary), partitions(call.moving)
     if k1 == k2:
         return None
@@ -47,7 +47,7 @@ MATMUL_CONTRACTION = Rule(
 )
 
 
-def _output_shape(call: Call) -> Violation | None:
+def _output_shape(call: OperationCall) -> Violation | None:
     m, n = columns(call, call.stationary), columns(call, call.moving)
     if partitions(call.dst) == m and free_elements(call.dst) == n:
         return None
@@ -68,7 +68,7 @@ MATMUL_OUTPUT_SHAPE = Rule(
 )
 
 
-def _tile_limits(call: Call) -> Violation | None:
+def _tile_limits(call: OperationCall) -> Violation | None:
     rows, width = tile_limits(call)
     figure = moving_limit(call)
     m_limit = min(width, call.target.stationary_free_max.value)
@@ -96,7 +96,7 @@ MATMUL_TILE_LIMITS = Rule(
 )
 
 
-def _dtypes(call: Call) -> Violation | None:
+def _dtypes(call: OperationCall) -> Violation | None:
     left, right, target = call.stationary.dtype, call.moving.dtype, call.target
     if (left in _SINGLE_PRECISION) != (right in _SINGLE_PRECISION):
         return Violation(
@@ -136,7 +136,7 @@ MATMUL_DTYPES = Rule(
 )
 
 
-def _transpose_shape(call: Call) -> Violation | None:
+def _transpose_shape(call: OperationCall) -> Violation | None:
     rows, columns = free_elements(call.data), partitions(call.data)
     if partitions(call.dst) == rows and free_elements(call.dst) == columns:
         return None
@@ -164,7 +164,7 @@ def transpose_engine(dst: Any, data: Any) -> Engine:
     return Engine.tensor if from_sbuf and dst.storage.memory is Memory.psum else Engine.vector
 
 
-def _transpose_engine(call: Call) -> Violation | None:
+def _transpose_engine(call: OperationCall) -> Violation | None:
     dst, data = call.dst, call.data
     engine = call.engine
     if engine is Engine.unknown:
@@ -205,7 +205,7 @@ TRANSPOSE_ENGINE = Rule(
 )
 
 
-def _transpose_dtype(call: Call) -> Violation | None:
+def _transpose_dtype(call: OperationCall) -> Violation | None:
     dst, data = call.dst, call.data
     if dst.dtype == data.dtype:
         return None

@@ -8,7 +8,7 @@ from isa.affine import Affine
 from isa.dtypes import DTYPES
 from isa.enums import DgeMode, DmaEngine, Engine, OobMode
 from isa.rules.form import (
-    Call,
+    OperationCall,
     Rule,
     Suspicion,
     Violation,
@@ -29,7 +29,7 @@ _COPY = ISA + "dma_copy"
 _DGE = "nki/deep-dives/nki-dge.rst"
 
 
-def _dma_elements(call: Call) -> Violation | None:
+def _dma_elements(call: OperationCall) -> Violation | None:
     dst, src = call.dst, call.src
     if dst.vector_offset is not None and src.vector_offset is not None:
         return Violation(
@@ -67,7 +67,7 @@ DMA_ELEMENTS = Rule(
 )
 
 
-def _transposed(call: Call) -> str | None:
+def _transposed(call: OperationCall) -> str | None:
     """Two shapes of which one is the other in another order; sizes of 1 do not count."""
     dst, src = call.dst, call.src
     if dst.vector_offset is not None or src.vector_offset is not None:
@@ -84,7 +84,7 @@ def _transposed(call: Call) -> str | None:
 TRANSPOSED_TRANSFER = Suspicion("transposed-transfer", _transposed)
 
 
-def _dma_priority(call: Call) -> Violation | None:
+def _dma_priority(call: OperationCall) -> Violation | None:
     if call.priority is not None and call.target.generation < 4:
         return generation_violation(
             f"priority={call.priority}", (4,), call.target, "Leave priority out."
@@ -95,7 +95,7 @@ def _dma_priority(call: Call) -> Violation | None:
 DMA_PRIORITY = Rule("dma_priority", _COPY, _dma_priority, "priority needs gen4.")
 
 
-def _dma_hwdge(call: Call) -> Violation | None:
+def _dma_hwdge(call: OperationCall) -> Violation | None:
     mode, dst, src = call.dge_mode, call.dst, call.src
     moved = next((n for n in ("dst", "src") if isinstance(call.field(n).offset, Affine)), None)
     if mode is DgeMode.none and moved is not None:
@@ -141,7 +141,7 @@ DMA_HWDGE = Rule(
 )
 
 
-def _dma_engine(call: Call) -> Violation | None:
+def _dma_engine(call: OperationCall) -> Violation | None:
     """Also holds of resolved calls, where the host's descriptors go with the sync engine or, like
     those of the GpSimd engine, with that one."""
     engine, mode = call.engine, call.dge_mode
@@ -177,7 +177,7 @@ def dge_mode(dst: Any, src: Any, target: Target) -> DgeMode:
     return DgeMode.hwdge if hardware else DgeMode.swdge
 
 
-def _barrier_cores(call: Call) -> Violation | None:
+def _barrier_cores(call: OperationCall) -> Violation | None:
     cores = tuple(call.cores)
     if cores == (0, 1):
         return None
@@ -198,7 +198,7 @@ _EXCHANGED_BYTES = {4: 1024, 2: 512, 1: 256}
 """Most bytes of a partition that GpSimd's own DMA engine moves, by the size of an element."""
 
 
-def _exchange_ranks(call: Call) -> Violation | None:
+def _exchange_ranks(call: OperationCall) -> Violation | None:
     for name in ("send_to_rank", "recv_from_rank"):
         rank = call.field(name)
         if rank not in _RANKS:
@@ -214,7 +214,7 @@ def _exchange_ranks(call: Call) -> Violation | None:
 EXCHANGE_RANKS = Rule("exchange_ranks", _EXCHANGE, _exchange_ranks, "Ranks are 0 or 1.")
 
 
-def _exchange_bytes(call: Call) -> Violation | None:
+def _exchange_bytes(call: OperationCall) -> Violation | None:
     if call.dma_engine is not DmaEngine.gpsimd_dma:
         return None
     size = DTYPES[call.src.dtype].size
@@ -249,7 +249,7 @@ _HARDWARE_GROUP = 16
 _HARDWARE_COLUMNS = 128
 
 
-def _transpose_axes(call: Call) -> Violation | None:
+def _transpose_axes(call: OperationCall) -> Violation | None:
     rank = len(call.src.shape)
     order = PERMUTATIONS.get(rank)
     if order is None:
@@ -283,7 +283,7 @@ TRANSPOSE_AXES = Rule(
 )
 
 
-def _is_dynamic(call: Call) -> bool:
+def _is_dynamic(call: OperationCall) -> bool:
     """Whether src is known when the kernel runs only."""
     return call.src.vector_offset is not None or isinstance(call.src.offset, Affine)
 
@@ -300,7 +300,7 @@ def _hardware_transpose(src: Any) -> str:
     return "" if DTYPES[src.dtype].size == 2 else f"src is {src.dtype}, not of 2 bytes"
 
 
-def _transpose_hwdge(call: Call) -> Violation | None:
+def _transpose_hwdge(call: OperationCall) -> Violation | None:
     if call.dge_mode is DgeMode.swdge and not _is_dynamic(call):
         return Violation(
             "value-not-allowed",
@@ -339,7 +339,7 @@ TRANSPOSE_HWDGE = Rule(
 )
 
 
-def _transpose_bounds(call: Call) -> Violation | None:
+def _transpose_bounds(call: OperationCall) -> Violation | None:
     if call.oob_mode is OobMode.error or _is_dynamic(call):
         return None
     return Violation(
@@ -356,7 +356,7 @@ TRANSPOSE_BOUNDS = Rule(
 )
 
 
-def _transpose_indices(call: Call) -> Violation | None:
+def _transpose_indices(call: OperationCall) -> Violation | None:
     src = call.src
     index = src.vector_offset
     if index is None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from isa.affine import maximum
 from isa.machine.mx import SCALE_ROWS
-from isa.rules.form import Call, Rule, Violation, free_elements, partitions, shape_text
+from isa.rules.form import OperationCall, Rule, Violation, free_elements, partitions, shape_text
 from isa.rules.generic import QUADRANT
 from isa.rules.starts import start_partition
 from isa.spec import ISA
@@ -23,7 +23,7 @@ def scale_partitions(count: Any) -> Any:
 def scales_of(data: str, scale: str) -> Rule:
     """The scales of a packed operand: one a packed value and group, in the operand's quadrants."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         packed, scales = call.field(data), call.field(scale)
         if free_elements(packed) != free_elements(scales):
             return Violation(
@@ -66,7 +66,7 @@ def scales_of(data: str, scale: str) -> Rule:
     )
 
 
-def _quantize_shape(call: Call) -> Violation | None:
+def _quantize_shape(call: OperationCall) -> Violation | None:
     count, given = free_elements(call.src), free_elements(call.dst)
     if partitions(call.src) != partitions(call.dst) or count != _LANES * given:
         return Violation(

@@ -10,7 +10,7 @@ from isa.dtypes import DTYPES, DType, DTypeKind
 from isa.enums import Engine, ReduceCommand
 from isa.fields import INT32, REGISTER
 from isa.rules.form import (
-    Call,
+    OperationCall,
     Rule,
     Violation,
     elements,
@@ -32,7 +32,7 @@ _REGISTER_BITS = 32
 _ENGINES = "nki/guides/architecture/trainium_inferentia2_arch.rst#neuroncore-v2-compute-engines"
 
 
-def _tensors(call: Call, names: tuple[str, ...]) -> list[tuple[str, Any]]:
+def _tensors(call: OperationCall, names: tuple[str, ...]) -> list[tuple[str, Any]]:
     given = [(name, call.field(name)) for name in names]
     return [(name, value) for name, value in given if is_tensor(value)]
 
@@ -41,7 +41,7 @@ def same_elements(*names: str) -> Rule:
     """The operands have the same partitions and the same number of elements in each; numbers and
     operands that were not given are left out."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         tensors = _tensors(call, names)
         first, reference = tensors[0]
         for name, tensor in tensors[1:]:
@@ -74,7 +74,7 @@ def same_elements(*names: str) -> Rule:
 def same_shape(left: str, right: str, document: str) -> Rule:
     """Two operands have the same dimensions."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         one, other = call.field(left), call.field(right)
         if len(one.shape) == len(other.shape) and all(
             a == b for a, b in zip(one.shape, other.shape)
@@ -96,7 +96,7 @@ def same_shape(left: str, right: str, document: str) -> Rule:
 def column_operand(data: str, operand: str) -> Rule:
     """A tensor operand has one element in each of data's partitions."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         tensor = call.field(operand)
         if not is_tensor(tensor):
             return None
@@ -119,7 +119,7 @@ def column_operand(data: str, operand: str) -> Rule:
 def same_dtype(*names: str) -> Rule:
     """The tensors among the operands have one dtype."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         tensors = _tensors(call, names)
         first, reference = tensors[0]
         for name, tensor in tensors[1:]:
@@ -139,7 +139,7 @@ def register_element(name: str) -> Rule:
     """The operand is one element that a register holds."""
     single = one_element(name)
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         dtype = DTYPES[call.field(name).dtype]
         if dtype.bits <= _REGISTER_BITS:
             return single.check(call)
@@ -157,7 +157,7 @@ def register_element(name: str) -> Rule:
 def one_element(name: str) -> Rule:
     """The operand has exactly one element."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         tensor = getattr(call, name)
         if elements(tensor) == 1:
             return None
@@ -175,7 +175,7 @@ def one_element(name: str) -> Rule:
 def not_both_psum(left: str, right: str) -> Rule:
     """At most one of two inputs is in PSUM."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         if in_psum(call.field(left)) and in_psum(call.field(right)):
             return Violation(
                 "wrong-memory",
@@ -193,7 +193,7 @@ def not_both_psum(left: str, right: str) -> Rule:
 def bitvec_dtypes(op: str, *names: str) -> Rule:
     """With a bit-vector operator, the tensors are integers."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         operator = call.field(op)
         if operator is None or operator.arithmetic:
             return None
@@ -216,7 +216,7 @@ def bitvec_dtypes(op: str, *names: str) -> Rule:
 def float32_columns(op: str | None, *names: str) -> Rule:
     """Column operands are float32 with arithmetic, integers with bit-vector operators."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         operator = call.field(op)
         arithmetic = operator is None or operator.arithmetic
         for name in names:
@@ -254,7 +254,7 @@ def float32_columns(op: str | None, *names: str) -> Rule:
 def pattern_covers(pattern: str, dst: str) -> Rule:
     """An iota pattern has up to four [step, count] pairs that cover dst's free elements."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         pairs, tensor = getattr(call, pattern), getattr(call, dst)
         if not 1 <= len(pairs) <= 4:
             return Violation(
@@ -285,7 +285,7 @@ def pattern_covers(pattern: str, dst: str) -> Rule:
     return Rule("pattern_covers", ISA + "iota", check, text)
 
 
-def _gpsimd_no_psum(call: Call) -> Violation | None:
+def _gpsimd_no_psum(call: OperationCall) -> Violation | None:
     engine = call.field("engine")
     operators = [op for name in ("op", "op0", "op1") if (op := call.field(name)) is not None]
     forced = engine is Engine.unknown and any(
@@ -316,7 +316,7 @@ GPSIMD_NO_PSUM = Rule(
 )
 
 
-def _tensor_scalar_engine(call: Call) -> Violation | None:
+def _tensor_scalar_engine(call: OperationCall) -> Violation | None:
     engine, pair = call.engine, (call.op0, call.op1)
     if engine is Engine.unknown:
         return None
@@ -355,7 +355,7 @@ TENSOR_SCALAR_ENGINE = Rule(
 )
 
 
-def _scalar_copy_generation(call: Call) -> Violation | None:
+def _scalar_copy_generation(call: OperationCall) -> Violation | None:
     if call.engine is Engine.scalar and call.target.generation < 3:
         return generation_violation(
             "tensor_copy on the scalar engine",
@@ -374,7 +374,7 @@ SCALAR_COPY_GENERATION = Rule(
 )
 
 
-def _reduce_axes(call: Call) -> Violation | None:
+def _reduce_axes(call: OperationCall) -> Violation | None:
     rank = len(call.data.shape)
     axes = sorted(a + rank if a < 0 else a for a in call.axis)
     if not axes or axes[0] < 1 or axes != list(range(rank - len(axes), rank)):
@@ -402,7 +402,7 @@ def _reduce_axes(call: Call) -> Violation | None:
     )
 
 
-def _reduced_dst(call: Call, rows: int, kept: int) -> str:
+def _reduced_dst(call: OperationCall, rows: int, kept: int) -> str:
     """How to write a dst that fits: a slice of the one that is there, or a tile of its own."""
     dst = call.dst
     column = [f"0:{rows}", *[":"] * (len(dst.shape) - 2), f"0:{kept}"]
@@ -419,7 +419,7 @@ REDUCE_AXES = Rule(
 )
 
 
-def _activation_bias(call: Call) -> Violation | None:
+def _activation_bias(call: OperationCall) -> Violation | None:
     bias, target = call.bias, call.target
     if bias is None:
         return None
@@ -455,7 +455,7 @@ ACTIVATION_BIAS = Rule(
 )
 
 
-def _reduce_result(call: Call) -> Violation | None:
+def _reduce_result(call: OperationCall) -> Violation | None:
     command = call.field("reduce_cmd")
     if command is ReduceCommand.load_reduce:
         return Violation(
@@ -483,7 +483,7 @@ def _holds_integer(dtype: DType, value: Any) -> bool:
     return bool(whole and dtype.lowest <= value <= dtype.largest)
 
 
-def _copied_number(call: Call) -> Violation | None:
+def _copied_number(call: OperationCall) -> Violation | None:
     value, dtype = call.src, DTYPES[call.dst.dtype]
     if is_tensor(value) or not dtype.is_integer or _holds_integer(dtype, value):
         return None
@@ -504,7 +504,7 @@ COPIED_NUMBER = Rule(
 )
 
 
-def _memset_value(call: Call) -> Violation | None:
+def _memset_value(call: OperationCall) -> Violation | None:
     value, dtype = call.value, DTYPES[call.dst.dtype]
     if dtype.is_float:
         return None

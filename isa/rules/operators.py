@@ -6,7 +6,7 @@ from typing import Any
 
 from isa.alu import ALU
 from isa.enums import Engine
-from isa.rules.form import Call, Rule, Violation, is_number, listed
+from isa.rules.form import OperationCall, Rule, Violation, is_number, listed
 from isa.spec import ISA
 
 _ALU_TABLE = "nki/api/nki.api.shared.rst#supported-math-operators-for-nki-isa"
@@ -17,7 +17,7 @@ def _operator(
 ) -> Rule:
     listed_operators = [o for o in ALU.values() if getattr(o, property_name) == wanted]
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         op = call.field(name)
         if op is None or getattr(op, property_name) == wanted:
             return None
@@ -49,7 +49,7 @@ def reduction_operator(name: str) -> Rule:
     """The operator can reduce; `negate` needs an arithmetic one."""
     base = _operator(name, "reduces", True, "an operator that reduces", _ALU_TABLE)
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         violation = base.check(call)
         if violation is None and call.field("negate") and not call.field(name).arithmetic:
             return Violation(
@@ -68,7 +68,7 @@ def binary_operator(name: str) -> Rule:
     """The operator takes two inputs, and the engine that was asked for runs it."""
     base = _operator(name, "arity", 2, "an operator of two inputs", _ALU_TABLE)
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         violation = base.check(call)
         if violation is not None:
             return violation
@@ -84,7 +84,7 @@ def binary_operator(name: str) -> Rule:
 def elementwise_operator(*names: str) -> Rule:
     """The operators mean something of two elements; that of a mean divides at the end."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         for name in names:
             op = call.field(name)
             if op is not None and op.finish is not None:
@@ -106,7 +106,7 @@ def elementwise_operator(*names: str) -> Rule:
 def operators_of_one_type(first: str, second: str) -> Rule:
     """Both operators are arithmetic, or both are bit-vector operators."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         one, two = call.field(first), call.field(second)
         if one is None or two is None or one.arithmetic == two.arithmetic:
             return None
@@ -127,7 +127,7 @@ def operators_of_one_type(first: str, second: str) -> Rule:
 def operand_given(op: str, operand: str) -> Rule:
     """A binary operator has its operand, a unary or absent one has none (or the number 0)."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         operator, value = call.field(op), call.field(operand)
         if operator is not None and operator.arity == 2:
             if value is None:
@@ -162,7 +162,7 @@ def engine_violation(op: Any, engine: Engine, engines: Any) -> Violation:
     )
 
 
-def _activation_reduce_operator(call: Call) -> Violation | None:
+def _activation_reduce_operator(call: OperationCall) -> Violation | None:
     op = call.reduce_op
     if op is None or op is ALU["add"]:
         return None

@@ -6,7 +6,7 @@ from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine.random import GENERATORS, Algorithm
 from isa.rules.form import (
-    Call,
+    OperationCall,
     Rule,
     Violation,
     free_elements,
@@ -24,7 +24,7 @@ def random_engine(document: str, *, states: bool = False) -> Rule:
     reaches every operand."""
     row_text = "state words" if states else "random numbers"
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         engine = call.engine
         having = tuple(
             g
@@ -58,7 +58,7 @@ def random_engine(document: str, *, states: bool = False) -> Rule:
 def state_words(name: str, document: str) -> Rule:
     """The operand has the words of the engine's generator in each partition."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         tensor = call.field(name)
         words = GENERATORS[call.engine, call.target.generation].state_words
         if len(tensor.shape) == 2 and free_elements(tensor) == words:
@@ -76,7 +76,7 @@ def state_words(name: str, document: str) -> Rule:
     )
 
 
-def _rand_limits(call: Call) -> Violation | None:
+def _rand_limits(call: OperationCall) -> Violation | None:
     low, high = call.min, call.max
     if not (is_number(low) and is_number(high)) or low < high:
         return None
@@ -91,7 +91,7 @@ def _rand_limits(call: Call) -> Violation | None:
 RAND_LIMITS = Rule("rand_limits", ISA + "rand2", _rand_limits, "Numbers have min < max.")
 
 
-def _dropout_probability(call: Call) -> Violation | None:
+def _dropout_probability(call: OperationCall) -> Violation | None:
     prob, data = call.prob, call.data
     if not is_tensor(prob):
         if 0 <= prob <= 1:
@@ -117,7 +117,7 @@ DROPOUT_PROBABILITY = Rule(
 )
 
 
-def _seed_bits(call: Call) -> Violation | None:
+def _seed_bits(call: OperationCall) -> Violation | None:
     dtype = call.src_seeds.dtype
     if DTYPES[dtype].size == 4:
         return None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from isa.machine.gather import GPSIMD_PARTITIONS
-from isa.rules.form import Call, Rule, Violation, free_elements, partitions, shape_text
+from isa.rules.form import OperationCall, Rule, Violation, free_elements, partitions, shape_text
 from isa.spec import ISA
 
 _ELEMENTS = range(8, 65536)
 _RESULTS = range(1, 32768)
 
 
-def _top_k_counts(call: Call) -> Violation | None:
+def _top_k_counts(call: OperationCall) -> Violation | None:
     n, k = call.n, free_elements(call.val_dst)
     if partitions(call.src) % GPSIMD_PARTITIONS:
         return Violation(

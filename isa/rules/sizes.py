@@ -7,7 +7,7 @@ from typing import Any
 
 from isa.affine import bounds
 from isa.rules.form import (
-    Call,
+    OperationCall,
     Rule,
     Violation,
     at_most,
@@ -24,7 +24,7 @@ from isa.rules.form import (
 def same_partitions(*names: str, document: str) -> Rule:
     """The tensors that were given have the same number of partitions."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         tensors = [(n, call.field(n)) for n in names if is_tensor(call.field(n))]
         first, reference = tensors[0]
         for name, tensor in tensors[1:]:
@@ -44,7 +44,7 @@ def same_partitions(*names: str, document: str) -> Rule:
 def same_row_elements(*names: str, document: str) -> Rule:
     """The tensors have the same number of elements in each partition."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         first, reference = names[0], call.field(names[0])
         for name in names[1:]:
             tensor = call.field(name)
@@ -64,7 +64,7 @@ def same_row_elements(*names: str, document: str) -> Rule:
 def partition_count(name: str, count: int, document: str) -> Rule:
     """The operand has this many partitions."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         tensor = call.field(name)
         if partitions(tensor) == count:
             return None
@@ -82,7 +82,7 @@ def row_elements_of(
 ) -> Rule:
     """The elements per partition follow from those of another operand: `expected`, in `words`."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         tensor, source = call.field(name), call.field(other)
         count = expected(free_elements(source))
         if free_elements(tensor) == count:
@@ -101,7 +101,7 @@ def row_elements_of(
 def row_elements(name: str, count: int, document: str) -> Rule:
     """The operand, if it is given, has this many elements in each partition."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         tensor = call.field(name)
         if not is_tensor(tensor) or free_elements(tensor) == count:
             return None
@@ -118,7 +118,7 @@ def row_elements(name: str, count: int, document: str) -> Rule:
 def row_elements_between(name: str, low: int, high: int, document: str) -> Rule:
     """The operand has at least `low` and at most `high` elements in each partition."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         tensor = call.field(name)
         least, most = bounds(free_elements(tensor))
         if least is not None and most is not None and low <= least and most <= high:
@@ -140,7 +140,7 @@ def row_elements_between(name: str, low: int, high: int, document: str) -> Rule:
 def row_elements_multiple(name: str, factor: int, document: str) -> Rule:
     """The elements of a partition are a multiple of `factor`."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         tensor = call.field(name)
         count = free_elements(tensor)
         if count % factor == 0 and count != 0:
@@ -159,7 +159,7 @@ def row_elements_multiple(name: str, factor: int, document: str) -> Rule:
 def dimensions_at_most(name: str, most: int, document: str) -> Rule:
     """The operand has at most `most` dimensions, the partition dimension included."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         tensor = call.field(name)
         if len(tensor.shape) <= most:
             return None
@@ -178,7 +178,7 @@ def dimensions_at_most(name: str, most: int, document: str) -> Rule:
 def row_elements_within(name: str, figure: str, document: str) -> Rule:
     """The elements of a partition are within a figure of the target (`isa.target.Target`)."""
 
-    def check(call: Call) -> Violation | None:
+    def check(call: OperationCall) -> Violation | None:
         tensor, limit = call.field(name), getattr(call.target, figure).value
         if at_most(free_elements(tensor), limit):
             return None

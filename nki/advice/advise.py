@@ -22,7 +22,7 @@ from nki.advice.repeated import repeated_load
 from nki.advice.timed import Retimed, time_of
 from nki.advice.together import alternatives, together
 from nki.advice.transfers import contiguous_rows, merged_loads
-from nki.ir.nodes import Kernel, Op, operations
+from nki.ir.nodes import Op, TracedKernel, operations
 from simulator.profile.table import ADVICE
 from simulator.profile.verdict import Advice, Limit, WhatIfs, place_of
 from simulator.profile.what_if import LEAST_PERCENT, advise, best_first
@@ -65,7 +65,11 @@ _NAMES = {"VectorE": Engine.vector, "ScalarE": Engine.scalar, "GpSimdE": Engine.
 
 
 def what_ifs(
-    kernel: Kernel, values: Mapping[str, int], program: Program, trace: Any, timeline: Timeline
+    kernel: TracedKernel,
+    values: Mapping[str, int],
+    program: Program,
+    trace: Any,
+    timeline: Timeline,
 ) -> WhatIfs:
     """Limits and advice for a traced kernel: `program` is what it was compiled to, bound with
     `values` of its launch symbols, and `timeline` of a run of that with the control `trace`."""
@@ -79,13 +83,13 @@ def what_ifs(
     return WhatIfs(found.limits, alternatives(advice, made, kept), kept)
 
 
-def _size(kernel: Kernel) -> int:
+def _size(kernel: TracedKernel) -> int:
     """The operations of a kernel, or 1 for one without any."""
     return max(1, sum(1 for body in kernel.bodies for _ in operations(body)))
 
 
 def retimed(
-    kernel: Kernel, values: Mapping[str, int], program: Program, timeline: Timeline
+    kernel: TracedKernel, values: Mapping[str, int], program: Program, timeline: Timeline
 ) -> Iterator[Retimed]:
     """Every change that applies to lines of the critical path, timed. Nothing where the time of the
     program depends on what the device computes."""

@@ -15,12 +15,12 @@ from nki.advice.changed import (
     rewritten,
 )
 from nki.ir.begins import begin, begun_by
-from nki.ir.nodes import Kernel, Node, Op, Tensor, operations, tensors_of
+from nki.ir.nodes import Node, Op, Tensor, TracedKernel, operations, tensors_of
 from nki.ir.replace import Renamed
 from nki.ir.rewrite import Numbering
 
 
-def deeper_buffers(kernel: Kernel, line: Line) -> Iterator[Changed]:
+def deeper_buffers(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
     """Tensors that a line fills as a whole, allocated where they are filled.
 
     Before:
@@ -63,7 +63,7 @@ def deeper_buffers(kernel: Kernel, line: Line) -> Iterator[Changed]:
         yield Changed("one buffer", text, new)
 
 
-def _owners(kernel: Kernel, line: Line) -> list[Tensor]:
+def _owners(kernel: TracedKernel, line: Line) -> list[Tensor]:
     """The tensors that some operation of a line fills."""
     found: dict[Tensor, None] = {}
     for body in kernel.bodies:

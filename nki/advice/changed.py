@@ -11,7 +11,18 @@ from isa.operations.scalar import Activation
 from isa.target import TARGETS
 from nki.ir.begins import begun_by, written_by
 from nki.ir.locations import resolve
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Tensor, While, operations, tensors_of, walk
+from nki.ir.nodes import (
+    Access,
+    Loop,
+    Node,
+    Op,
+    Tensor,
+    TracedKernel,
+    While,
+    operations,
+    tensors_of,
+    walk,
+)
 from nki.ir.rewrite import Numbering, with_body
 
 Line = tuple[str, int]
@@ -26,13 +37,13 @@ class Changed(NamedTuple):
 
     bottleneck: str
     text: str
-    kernel: Kernel
+    kernel: TracedKernel
     same_results: bool = True
     weight: float = 1.0
     of: frozenset[Op] = frozenset()
 
 
-Changes = Callable[[Kernel, Line], Iterator[Changed]]
+Changes = Callable[[TracedKernel, Line], Iterator[Changed]]
 """What a kind of change makes of a line of a kernel; nothing where it does not apply."""
 
 
@@ -53,7 +64,7 @@ def operand(op: Op, written: bool) -> Access | None:
     return found[0] if len(found) == 1 else None
 
 
-class Transfer(NamedTuple):
+class TransferOp(NamedTuple):
     """An operation that is one DMA transfer between HBM and a tensor on chip."""
 
     op: Op
@@ -78,7 +89,7 @@ class Transfer(NamedTuple):
         return self.src if self.is_load else self.dst
 
 
-def transfer(op: Op, kernel: Kernel) -> Transfer | None:
+def transfer(op: Op, kernel: TracedKernel) -> TransferOp | None:
     """An operation as a transfer between HBM and chip without row indices, if it is one."""
     dst, src = operand(op, True), operand(op, False)
     if dst is None or src is None:
@@ -90,10 +101,10 @@ def transfer(op: Op, kernel: Kernel) -> Transfer | None:
     instructions = list(op.row.expand(op.values, TARGETS[kernel.target]))
     if len(instructions) != 1 or not instructions[0].row.asynchronous:
         return None
-    return Transfer(op, dst, src)
+    return TransferOp(op, dst, src)
 
 
-def with_views(found: Transfer, dst: Access, src: Access) -> Op:
+def with_views(found: TransferOp, dst: Access, src: Access) -> Op:
     """A transfer between other views."""
     views = {id(found.dst): dst, id(found.src): src}
     return found.op.with_values(tuple(views.get(id(value), value) for value in found.op.values))
@@ -119,7 +130,7 @@ def is_whole(access: Access) -> bool:
     return access.offset == 0 and access.dtype == tensor.dtype and size == whole
 
 
-def writers(kernel: Kernel) -> dict[Tensor, list[Op]]:
+def writers(kernel: TracedKernel) -> dict[Tensor, list[Op]]:
     """The operations that write each tensor."""
     found: dict[Tensor, list[Op]] = {}
     for body in kernel.bodies:
@@ -134,7 +145,7 @@ def mentions(node: Node, tensor: Tensor) -> bool:
     return any(tensor in tensors_of(op) for op in operations([node]))
 
 
-def with_ops(kernel: Kernel, replaced: Mapping[Op, Op]) -> Kernel:
+def with_ops(kernel: TracedKernel, replaced: Mapping[Op, Op]) -> TracedKernel:
     """The kernel with operations replaced, also where others are to come behind them."""
 
     def copied(nodes: list[Node]) -> list[Node]:
@@ -157,7 +168,7 @@ Rewrite = Callable[[list[Node], Numbering], list[Node] | None]
 """What becomes of a list of nodes, whose loops are rewritten already; None: it stays."""
 
 
-def rewritten(kernel: Kernel, rewrite: Rewrite) -> Kernel | None:
+def rewritten(kernel: TracedKernel, rewrite: Rewrite) -> TracedKernel | None:
     """The kernel with every list of nodes rewritten, inner ones first; None where all stay.
     Operations that others must follow by the author's word are left alone with their kernel."""
     if any(op.after for body in kernel.bodies for op in operations(body)):

@@ -15,12 +15,12 @@ from isa.spec import Operation
 from isa.target import TARGETS
 from nki.advice.changed import Changed, Line, at_line, with_ops
 from nki.ir.locations import resolve
-from nki.ir.nodes import Kernel, Op
+from nki.ir.nodes import Op, TracedKernel
 
 _NAMES = {Engine.vector: "VectorE", Engine.scalar: "ScalarE", Engine.gpsimd: "GpSimdE"}
 
 
-def other_engine(kernel: Kernel, line: Line) -> Iterator[Changed]:
+def other_engine(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
     """The line's operations on each other engine that runs all of them.
 
     Before:
@@ -48,7 +48,7 @@ def other_engine(kernel: Kernel, line: Line) -> Iterator[Changed]:
                 yield Changed("engine", f"run {what} on {name}{by}", changed, same)
 
 
-def open_starter(kernel: Kernel, line: Line) -> Iterator[Changed]:
+def open_starter(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
     """The line's transfers started by whichever engine has time, where the author names one, or by
     descriptors that the hardware writes, which two engines may command.
 
@@ -130,7 +130,7 @@ def _with(op: Op, index: int, value: Any) -> tuple[Any, ...]:
     return (*op.values[:index], value, *op.values[index + 1 :])
 
 
-def _on(op: Op, engine: Engine, kernel: Kernel) -> Op | None:
+def _on(op: Op, engine: Engine, kernel: TracedKernel) -> Op | None:
     """The operation on another engine; None where that one does not run it."""
     index = _field(op)
     if index is None:
@@ -148,13 +148,13 @@ def _on(op: Op, engine: Engine, kernel: Kernel) -> Op | None:
     return found if check_call(found.row, found.values, TARGETS[kernel.target]) is None else None
 
 
-def _started_by_any(op: Op, kernel: Kernel) -> Op | None:
+def _started_by_any(op: Op, kernel: TracedKernel) -> Op | None:
     """The transfer without the engine that its author names; None where the author cannot name one,
     as for descriptors that are written before the run."""
     return None if DgeMode.none in op.values else _open(op)
 
 
-def _by_hardware(op: Op, kernel: Kernel) -> Op | None:
+def _by_hardware(op: Op, kernel: TracedKernel) -> Op | None:
     """The transfer with descriptors that the hardware writes, in place of prepared ones."""
     for index, _, attribute in op.row.attributes:
         if attribute.kind is Kind.dge_mode and op.values[index] is DgeMode.none:

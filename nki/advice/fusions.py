@@ -15,7 +15,7 @@ from isa.target import TARGETS
 from nki.advice.changed import Changed, Line, is_whole, line_of, mentions, rewritten, writers
 from nki.advice.reads import Fields, is_dead, same_view
 from nki.ir.begins import begin, written_by
-from nki.ir.nodes import Access, Kernel, Node, Op, Tensor
+from nki.ir.nodes import Access, Node, Op, Tensor, TracedKernel
 from nki.ir.rewrite import Numbering
 
 Fuse = Callable[[Fields, Fields, Numbering], "Fused | None"]
@@ -33,7 +33,7 @@ class Fused(NamedTuple):
     negated: Tensor | None = None
 
 
-class Fusion(NamedTuple):
+class RowFusion(NamedTuple):
     """Two rows of which the second reads what the first writes, at its operand `reads`, and what
     both become. `bottleneck` names what is wrong with two. `keeps`: the result of the first stays
     in its tensor."""
@@ -47,7 +47,7 @@ class Fusion(NamedTuple):
     keeps: bool = False
 
 
-def fused(kernel: Kernel, line: Line) -> Iterator[Changed]:
+def fused(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
     """The line's operations made one with those whose results they take, or that take theirs.
 
     Before:
@@ -80,7 +80,7 @@ def fused(kernel: Kernel, line: Line) -> Iterator[Changed]:
 class _Fusing:
     """One kind of fusion at a line; `pairs` and `lines` are what took part."""
 
-    def __init__(self, kernel: Kernel, line: Line, fusion: Fusion) -> None:
+    def __init__(self, kernel: TracedKernel, line: Line, fusion: RowFusion) -> None:
         self.kernel = kernel
         self.line = line
         self.fusion = fusion
@@ -261,7 +261,7 @@ def _accumulated(reduction: Fields) -> Fields:
 
 
 FUSIONS = (
-    Fusion(
+    RowFusion(
         TensorScalar,
         Activation,
         "data",
@@ -269,7 +269,7 @@ FUSIONS = (
         "make it one nisa.activation{}, with scale= and bias=",
         _into_activation,
     ),
-    Fusion(
+    RowFusion(
         TensorScalar,
         TensorScalar,
         "data",
@@ -278,7 +278,7 @@ FUSIONS = (
         _chained,
     ),
     *(
-        Fusion(
+        RowFusion(
             TensorScalar,
             TensorTensor,
             reads,
@@ -288,7 +288,7 @@ FUSIONS = (
         )
         for reads, other in (("data1", "data2"), ("data2", "data1"))
     ),
-    Fusion(
+    RowFusion(
         Activation,
         TensorReduce,
         "data",
@@ -297,7 +297,7 @@ FUSIONS = (
         _reduced,
         keeps=True,
     ),
-    Fusion(
+    RowFusion(
         TensorTensor,
         TensorReduce,
         "data",

@@ -19,12 +19,12 @@ from nki.advice.changed import (
     writers,
 )
 from nki.ir.begins import begun, begun_by, used_by, written_by
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Tensor, tensors_of
+from nki.ir.nodes import Access, Loop, Node, Op, Tensor, TracedKernel, tensors_of
 from nki.ir.replace import Renamed
 from nki.ir.rewrite import Numbering, form_registers, with_body
 
 
-def hoisted_work(kernel: Kernel, line: Line) -> Iterator[Changed]:
+def hoisted_work(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
     """What a line makes again and again of the same is made once, before.
 
     Before:
@@ -45,7 +45,7 @@ def hoisted_work(kernel: Kernel, line: Line) -> Iterator[Changed]:
     return _hoisted(kernel, line, False)
 
 
-def hoisted_load(kernel: Kernel, line: Line) -> Iterator[Changed]:
+def hoisted_load(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
     """What a line loads again and again from the same place is loaded once, before.
 
     Before:
@@ -62,7 +62,7 @@ def hoisted_load(kernel: Kernel, line: Line) -> Iterator[Changed]:
     return _hoisted(kernel, line, True)
 
 
-def _hoisted(kernel: Kernel, line: Line, loads: bool) -> Iterator[Changed]:
+def _hoisted(kernel: TracedKernel, line: Line, loads: bool) -> Iterator[Changed]:
     hoisting = _Hoisting(kernel, line, loads)
     new = rewritten(kernel, hoisting.rewrite)
     if new is not None and hoisting.is_here(hoisting.dropped):
@@ -83,7 +83,7 @@ class _Hoisting:
     """The work of a line, or its loads, that come once; `dropped` are the operations that were
     there for it, and `elsewhere` other lines that do the same work before."""
 
-    def __init__(self, kernel: Kernel, line: Line, loads: bool) -> None:
+    def __init__(self, kernel: TracedKernel, line: Line, loads: bool) -> None:
         self.kernel = kernel
         self.line = line
         self.loads = loads

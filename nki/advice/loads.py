@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nki.advice.changed import (
     Changed,
     Line,
-    Transfer,
+    TransferOp,
     line_of,
     mentions,
     registers_written,
@@ -17,12 +17,12 @@ from nki.advice.changed import (
     writers,
 )
 from nki.ir.begins import begin, begun_by
-from nki.ir.nodes import Kernel, Node, Op, Tensor, operations
+from nki.ir.nodes import Node, Op, Tensor, TracedKernel, operations
 from nki.ir.replace import seen_through
 from nki.ir.rewrite import Numbering, form_registers
 
 
-def early_load(kernel: Kernel, line: Line) -> Iterator[Changed]:
+def early_load(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
     """The first load of a line before the loads that stand before it.
 
     Before:
@@ -66,7 +66,7 @@ PARTS = 8
 """Loads that a large one is divided into."""
 
 
-def split_load(kernel: Kernel, line: Line) -> Iterator[Changed]:
+def split_load(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
     """A load of many columns as several, so that work begins with the first of them.
 
     Before:
@@ -92,7 +92,7 @@ def split_load(kernel: Kernel, line: Line) -> Iterator[Changed]:
         yield Changed("late load", f"load {PARTS} parts of its columns one by one", new)
 
 
-def _parts(load: Transfer) -> list[Node]:
+def _parts(load: TransferOp) -> list[Node]:
     """A load column block by column block; the whole one where its columns are not contiguous."""
     op, dst, src = load
     columns = dst.shape[-1]
@@ -114,7 +114,7 @@ def _begun(nodes: list[Node], tensor: Tensor) -> bool:
     return any(begun_by(node) is tensor for node in nodes)
 
 
-def _has_load(node: Node, kernel: Kernel) -> bool:
+def _has_load(node: Node, kernel: TracedKernel) -> bool:
     found = (transfer(op, kernel) for op in operations([node]))
     return any(one is not None and one.is_load for one in found)
 

@@ -16,7 +16,7 @@ from isa.target import TARGETS
 from nki.advice.changed import Changed, Line, line_of, mentions, rewritten
 from nki.advice.reads import Fields, is_unread, same_view
 from nki.ir.begins import begin, begun_by, written_by
-from nki.ir.nodes import Access, Kernel, Node, Op, Tensor
+from nki.ir.nodes import Access, Node, Op, Tensor, TracedKernel
 from nki.ir.rewrite import Numbering
 
 ADD, MULTIPLY, SUBTRACT = ALU["add"], ALU["multiply"], ALU["subtract"]
@@ -25,7 +25,7 @@ _OF_A_CALL, _MOMENTS = 6, 2
 """What `bn_stats` writes for a call, and `bn_aggr` in all."""
 
 
-def one_pass_moments(kernel: Kernel, line: Line) -> Iterator[Changed]:
+def one_pass_moments(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
     """The sum of a tile and that of its squares, or of the squares of what differs from the mean,
     by `bn_stats` and `bn_aggr`.
 
@@ -70,7 +70,7 @@ class _Sums(NamedTuple):
 class _Replacing:
     """Sums of one line that are replaced; `ops` are the operations that go."""
 
-    def __init__(self, kernel: Kernel, line: Line) -> None:
+    def __init__(self, kernel: TracedKernel, line: Line) -> None:
         self.kernel = kernel
         self.line = line
         self.ops: set[Op] = set()
@@ -100,7 +100,7 @@ class _Watched:
     """What views hold behind the sum of a tile: the tile itself, its sum, the mean and minus it,
     what is left of the tile without its mean, and squares, with the operation that makes them."""
 
-    def __init__(self, kernel: Kernel, nodes: list[Node], first: int) -> None:
+    def __init__(self, kernel: TracedKernel, nodes: list[Node], first: int) -> None:
         op = nodes[first]
         assert isinstance(op, Op)
         fields = op.fields
@@ -200,7 +200,7 @@ def _sums_up(fields: Fields) -> bool:
 
 
 def _made(
-    kernel: Kernel, nodes: list[Node], sums: _Sums, numbering: Numbering
+    kernel: TracedKernel, nodes: list[Node], sums: _Sums, numbering: Numbering
 ) -> dict[int, list[Node]] | None:
     """What stands in the place of the sums, and of means that are made of them: by number of the
     node."""
@@ -252,7 +252,7 @@ def _made(
 
 
 def _means(
-    kernel: Kernel, nodes: list[Node], number: int, view: Access, size: int
+    kernel: TracedKernel, nodes: list[Node], number: int, view: Access, size: int
 ) -> dict[int, int] | None:
     """The operations that divide a sum by the number of elements, with the sign that they give it,
     if nobody else reads the sum."""

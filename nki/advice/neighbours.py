@@ -10,7 +10,7 @@ from isa.rules.form import listed
 from nki.advice.changed import (
     Changed,
     Line,
-    Transfer,
+    TransferOp,
     at_line,
     line_of,
     rewritten,
@@ -20,7 +20,7 @@ from nki.advice.changed import (
 from nki.advice.row_tiles import RowTile, RowTiles
 from nki.advice.transfers import ROW_BYTES, run_bytes, unrolled, wide_tensor
 from nki.ir.begins import begin, begun_by, written_by
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Tensor, operations, storages
+from nki.ir.nodes import Access, Loop, Node, Op, Tensor, TracedKernel, operations, storages
 from nki.ir.replace import Renamed, seen_through
 from nki.ir.rewrite import Numbering, with_body
 from simulator.profile.table import SHORT_ROWS
@@ -30,7 +30,7 @@ SHORT = ROW_BYTES[0]
 recommended (SDK nki/deep-dives/nki-dma-bandwidth-guide.rst)."""
 
 
-def neighbouring_rows(kernel: Kernel, line: Line) -> Iterator[Changed]:
+def neighbouring_rows(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
     """Rows that follow each other in HBM go to one partition, several at a time.
 
     Before:
@@ -70,7 +70,7 @@ def neighbouring_rows(kernel: Kernel, line: Line) -> Iterator[Changed]:
         yield Changed(SHORT_ROWS, text, new, of=frozenset(together.ops))
 
 
-def is_short(move: Transfer) -> bool:
+def is_short(move: TransferOp) -> bool:
     """Whether a transfer moves short rows, each to or from one partition."""
     hbm = move.hbm
     if not all(type(number) is int for number in (*hbm.shape, *hbm.strides)):
@@ -231,7 +231,7 @@ class _Part(Renamed):
         return view
 
 
-def _moving(move: Transfer, chip: Access, hbm: Access) -> Op:
+def _moving(move: TransferOp, chip: Access, hbm: Access) -> Op:
     return with_views(move, chip, hbm) if move.is_load else with_views(move, hbm, chip)
 
 

@@ -9,7 +9,7 @@ from isa.fields import Kind
 from isa.rules import check_call
 from isa.target import TARGETS, Target
 from nki.advice.changed import Changed, Line, at_line, transfer, with_ops
-from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, operations
+from nki.ir.nodes import Access, Node, Op, Tensor, TracedKernel, operations
 from nki.ir.replace import Renamed, seen_through
 from nki.ir.rewrite import Numbering
 
@@ -20,7 +20,7 @@ PRODUCTS, TRANSFERS = 0.5, 0.25
 and of anything else, which moves half of the bytes."""
 
 
-def half_operands(kernel: Kernel, line: Line) -> Iterator[Changed]:
+def half_operands(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
     """The tensors in SBUF that a line computes on, and those in HBM that they are copied from or
     to, in bfloat16.
 
@@ -51,7 +51,9 @@ def half_operands(kernel: Kernel, line: Line) -> Iterator[Changed]:
         return
 
 
-def _narrow(kernel: Kernel, chosen: dict[Tensor, None]) -> tuple[Kernel, frozenset[Op]] | None:
+def _narrow(
+    kernel: TracedKernel, chosen: dict[Tensor, None]
+) -> tuple[TracedKernel, frozenset[Op]] | None:
     """The kernel with these tensors in 16 bits, and the operations that use them; None where the
     rules forbid it."""
     if not chosen or any(t.data is not None or t.within or t.divided for t in chosen):
@@ -70,7 +72,7 @@ def _narrow(kernel: Kernel, chosen: dict[Tensor, None]) -> tuple[Kernel, frozens
             return None
         if legal is not new:
             replaced[new] = legal
-    changed = Kernel(
+    changed = TracedKernel(
         kernel.name,
         kernel.target,
         [tensors.get(t, t) for t in kernel.parameters],
@@ -85,7 +87,7 @@ def _narrow(kernel: Kernel, chosen: dict[Tensor, None]) -> tuple[Kernel, frozens
     return changed, frozenset(old for old, _ in touched)
 
 
-def _chosen(kernel: Kernel, line: Line) -> dict[Tensor, None]:
+def _chosen(kernel: TracedKernel, line: Line) -> dict[Tensor, None]:
     """The tensors of 32 bits at a line, and those that transfers tie to them."""
     found: dict[Tensor, None] = {}
     for body in kernel.bodies:
@@ -117,13 +119,13 @@ def _legal(op: Op, target: Target) -> Op | None:
     return None
 
 
-def _given(kernel: Kernel, chosen: dict[Tensor, None]) -> str:
+def _given(kernel: TracedKernel, chosen: dict[Tensor, None]) -> str:
     """What a change asks of the kernel's caller."""
     given = [n for n, t in zip(kernel.parameter_names, kernel.parameters) if t in chosen]
     return f" (the caller passes {', '.join(given)} like that)" if given else ""
 
 
-def _converted(kernel: Kernel, chosen: dict[Tensor, None], line: Line) -> str:
+def _converted(kernel: TracedKernel, chosen: dict[Tensor, None], line: Line) -> str:
     """Whether a transfer of the line converts, which it no longer does."""
     transfers = [transfer(op, kernel) for body in kernel.bodies for op in at_line(body, line)]
     for found in transfers:
@@ -133,7 +135,7 @@ def _converted(kernel: Kernel, chosen: dict[Tensor, None], line: Line) -> str:
     return ""
 
 
-def _seen_otherwise(kernel: Kernel) -> set[Tensor]:
+def _seen_otherwise(kernel: TracedKernel) -> set[Tensor]:
     """The tensors of which some view has the bits in another data type."""
     return {
         value.storage

@@ -6,7 +6,7 @@ from typing import Any
 
 from nki.advice.changed import mentions
 from nki.ir.begins import begun_by
-from nki.ir.nodes import Access, Kernel, Node, Op, Tensor
+from nki.ir.nodes import Access, Node, Op, Tensor, TracedKernel
 
 Fields = dict[str, Any]
 
@@ -21,7 +21,9 @@ def same_view(one: Any, other: Access) -> bool:
     )
 
 
-def is_dead(kernel: Kernel, nodes: list[Node], number: int, tensor: Tensor, result: Access) -> bool:
+def is_dead(
+    kernel: TracedKernel, nodes: list[Node], number: int, tensor: Tensor, result: Access
+) -> bool:
     """Whether nobody reads what a tensor held before the operation at `number`, after it."""
     op = nodes[number]
     assert isinstance(op, Op)
@@ -31,7 +33,7 @@ def is_dead(kernel: Kernel, nodes: list[Node], number: int, tensor: Tensor, resu
 
 
 def is_unread(
-    kernel: Kernel, nodes: list[Node], number: int, tensor: Tensor, result: Access
+    kernel: TracedKernel, nodes: list[Node], number: int, tensor: Tensor, result: Access
 ) -> bool:
     """Whether nobody reads what a tensor holds at a view after the node at `number`."""
     for node in nodes[number + 1 :]:

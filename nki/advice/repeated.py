@@ -11,7 +11,7 @@ from isa.operations.vector import TensorCopy
 from nki.advice.changed import (
     Changed,
     Line,
-    Transfer,
+    TransferOp,
     is_whole,
     line_of,
     mentions,
@@ -19,12 +19,12 @@ from nki.advice.changed import (
     transfer,
 )
 from nki.ir.begins import begun_by
-from nki.ir.nodes import Kernel, Node, Op, Tensor
+from nki.ir.nodes import Node, Op, Tensor, TracedKernel
 from nki.ir.replace import Renamed
 from nki.ir.rewrite import Numbering
 
 
-def repeated_load(kernel: Kernel, line: Line) -> Iterator[Changed]:
+def repeated_load(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
     """What a line loads is taken from the tile that holds the same already.
 
     Before:
@@ -66,17 +66,17 @@ def repeated_load(kernel: Kernel, line: Line) -> Iterator[Changed]:
 class _Loaded:
     """What the tiles of a list hold that were loaded, while it is gone through."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: TracedKernel) -> None:
         self.kernel = kernel
         self.writes: Counter[Tensor] = Counter()
-        self.loads: dict[Any, tuple[Transfer, tuple[int, int]]] = {}
+        self.loads: dict[Any, tuple[TransferOp, tuple[int, int]]] = {}
 
-    def load(self, node: Node) -> Transfer | None:
+    def load(self, node: Node) -> TransferOp | None:
         """A node as a load of a whole tile."""
         found = transfer(node, self.kernel) if isinstance(node, Op) else None
         return found if found is not None and found.is_load and is_whole(found.chip) else None
 
-    def same(self, load: Transfer) -> Transfer | None:
+    def same(self, load: TransferOp) -> TransferOp | None:
         """The last load of the same into another tile like its, if the tile still has it."""
         first, versions = self.loads.get(_what(load), (None, None))
         if first is None or versions != self._versions(first):
@@ -84,7 +84,7 @@ class _Loaded:
         again = line_of(first.op) == line_of(load.op)  # a load for `hoisted_load`
         return None if again or first.chip.storage is load.chip.storage else first
 
-    def pass_by(self, node: Node, load: Transfer | None) -> None:
+    def pass_by(self, node: Node, load: TransferOp | None) -> None:
         """A node that stays."""
         if not isinstance(node, Op):
             self.loads.clear()  # whatever its body writes
@@ -93,11 +93,11 @@ class _Loaded:
         if load is not None:
             self.loads[_what(load)] = load, self._versions(load)
 
-    def _versions(self, load: Transfer) -> tuple[int, int]:
+    def _versions(self, load: TransferOp) -> tuple[int, int]:
         return self.writes[load.chip.storage], self.writes[load.hbm.storage]
 
 
-def _what(load: Transfer) -> tuple[Any, ...]:
+def _what(load: TransferOp) -> tuple[Any, ...]:
     return load.hbm.storage, load.hbm.geometry, load.chip.geometry
 
 
@@ -105,7 +105,7 @@ def _written(op: Op) -> set[Tensor]:
     return {view.storage for view in op.written}
 
 
-def _without(nodes: list[Node], index: int, load: Transfer, first: Transfer) -> list[Node]:
+def _without(nodes: list[Node], index: int, load: TransferOp, first: TransferOp) -> list[Node]:
     """The nodes without a load: its tile is the one that has the same, or a copy of that."""
     kept, copied = first.chip.storage, load.chip.storage
     before, after = nodes[:index], nodes[index + 1 :]

@@ -8,10 +8,10 @@ from itertools import pairwise
 from typing import Any
 
 from isa.target import TARGETS
-from nki.advice.changed import Transfer, transfer, writers
+from nki.advice.changed import TransferOp, transfer, writers
 from nki.advice.invariant import content
 from nki.ir.begins import begun, begun_by, used_by, written_by
-from nki.ir.nodes import Access, Kernel, LimitedAccess, Node, Op, Tensor, operations, storages
+from nki.ir.nodes import Access, LimitedAccess, Node, Op, Tensor, TracedKernel, operations, storages
 from nki.ir.rewrite import form_registers
 from nki.passes.analysis.dependences import engine_states
 
@@ -29,7 +29,7 @@ class RowTile:
     rows: int
     places: dict[int, Op] = field(default_factory=dict)
     tensors: dict[Tensor, int] = field(default_factory=dict)
-    transfers: dict[int, Transfer] = field(default_factory=dict)
+    transfers: dict[int, TransferOp] = field(default_factory=dict)
     meaning: Any = None
 
     def follows(self, other: RowTile) -> bool:
@@ -60,7 +60,7 @@ class RowTile:
 class RowTiles:
     """Finds the tiles in the lists of nodes of a kernel, once for each list."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: TracedKernel) -> None:
         self.kernel = kernel
         self.target = TARGETS[kernel.target]
         made = writers(kernel)
@@ -111,7 +111,7 @@ class RowTiles:
         if move is not None:
             found.tiles[next(iter(own))].transfers[place] = move
 
-    def _moved_rows(self, move: Transfer) -> int:
+    def _moved_rows(self, move: TransferOp) -> int:
         """The rows that a transfer moves, each to or from a partition; 0 for any other."""
         chip, hbm = move.chip, move.hbm
         tensor = hbm.storage

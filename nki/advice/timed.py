@@ -10,7 +10,7 @@ from isa.binding import bind
 from isa.errors import NeuronError
 from isa.program import SourceLocation
 from nki.advice.changed import Changed, Changes
-from nki.ir.nodes import Kernel
+from nki.ir.nodes import TracedKernel
 from nki.pipeline import compile_kernel
 from simulator.timing import simulate
 
@@ -25,7 +25,7 @@ class Retimed(NamedTuple):
     changes: Changes
 
 
-def time_of(kernel: Kernel, values: Mapping[str, int]) -> float | None:
+def time_of(kernel: TracedKernel, values: Mapping[str, int]) -> float | None:
     """The time of a kernel, compiled; None where it does not compile, or where only a run tells."""
     try:
         with warnings.catch_warnings():

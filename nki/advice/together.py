@@ -9,7 +9,7 @@ from dataclasses import replace
 from nki import progress
 from nki.advice.changed import Line, line_of
 from nki.advice.timed import Retimed, time_of
-from nki.ir.nodes import Kernel
+from nki.ir.nodes import TracedKernel
 from simulator.profile.verdict import Advice, Together
 from simulator.profile.what_if import LEAST_PERCENT
 
@@ -17,7 +17,7 @@ _LINES = re.compile(r"( with)? line \d+(, \d+)*")
 
 
 def together(
-    kernel: Kernel,
+    kernel: TracedKernel,
     values: Mapping[str, int],
     advice: list[Advice],
     made: Mapping[Advice, Retimed],
@@ -61,7 +61,7 @@ def _costs_precision(change: Retimed | None) -> bool:
     return change is not None and change.changed.weight < 1
 
 
-def _made(kernel: Kernel, change: Retimed) -> Kernel | None:
+def _made(kernel: TracedKernel, change: Retimed) -> TracedKernel | None:
     """A kernel that others have changed with a change that was found before."""
     wanted = change.changed
     for line in sorted(_lines(change)):

@@ -11,7 +11,7 @@ from isa.dtypes import DTYPES
 from nki.advice.changed import (
     Changed,
     Line,
-    Transfer,
+    TransferOp,
     at_line,
     is_whole,
     line_of,
@@ -22,7 +22,7 @@ from nki.advice.changed import (
     writers,
 )
 from nki.ir.begins import begin, begun_by
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Tensor
+from nki.ir.nodes import Access, Loop, Node, Op, Tensor, TracedKernel
 from nki.ir.replace import Renamed, seen_through
 from nki.ir.rewrite import Cloner, Numbering
 
@@ -34,7 +34,7 @@ ROW_BYTES = (2048, 8192, 32768)
 """Bytes of a row that merged transfers come to, of which the best is proposed."""
 
 
-def contiguous_rows(kernel: Kernel, line: Line) -> Iterator[Changed]:
+def contiguous_rows(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
     """The tensor in HBM laid out as the tile is, so that a descriptor moves a whole row.
 
     Before:
@@ -61,14 +61,14 @@ def contiguous_rows(kernel: Kernel, line: Line) -> Iterator[Changed]:
         yield Changed("short descriptors", text, with_ops(kernel, replaced))
 
 
-def _is_short(found: Transfer) -> bool:
+def _is_short(found: TransferOp) -> bool:
     hbm, chip = found.hbm, found.chip
     if not all(type(count) is int for count in (*hbm.shape, *hbm.strides, *chip.shape)):
         return False
     return run_bytes(found) < min(EFFICIENT, _row(found) * DTYPES[hbm.dtype].size)
 
 
-def run_bytes(found: Transfer) -> int:
+def run_bytes(found: TransferOp) -> int:
     """The bytes of a run of a transfer: those of a partition that follow each other in HBM."""
     hbm, run = found.hbm, 1
     for count, stride in zip(reversed(hbm.shape), reversed(hbm.strides)):
@@ -80,7 +80,7 @@ def run_bytes(found: Transfer) -> int:
     return min(run, _row(found)) * DTYPES[hbm.dtype].size
 
 
-def _row(found: Transfer) -> int:
+def _row(found: TransferOp) -> int:
     return math.prod(found.chip.shape[1:])
 
 
@@ -96,7 +96,7 @@ def _row_major(hbm: Access, chip: Access) -> Access:
     return view
 
 
-def merged_loads(kernel: Kernel, line: Line) -> Iterator[Changed]:
+def merged_loads(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
     """Loads of columns that follow each other become one load of all of them.
 
     Before:
@@ -126,14 +126,14 @@ class _Column(NamedTuple):
     """A load that may be merged: where it stands in its list, and its operands."""
 
     place: int
-    transfer: Transfer
+    transfer: TransferOp
 
 
 class _Merging:
     """Merges the loads of a line up to rows of `limit` bytes."""
 
     def __init__(
-        self, kernel: Kernel, line: Line, limit: int, known: dict[Tensor, list[Op]]
+        self, kernel: TracedKernel, line: Line, limit: int, known: dict[Tensor, list[Op]]
     ) -> None:
         self.kernel = kernel
         self.line = line
@@ -171,7 +171,7 @@ class _Merging:
         most = min(trips, self.limit // (src.shape[-1] * DTYPES[src.dtype].size))
         return max((n for n in range(1, most + 1) if trips % n == 0), default=1)
 
-    def _load(self, node: Node) -> Transfer | None:
+    def _load(self, node: Node) -> TransferOp | None:
         """A load of columns into a tensor of its own, or into columns of a tensor."""
         if not isinstance(node, Op) or line_of(node) != self.line:
             return None

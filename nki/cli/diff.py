@@ -12,7 +12,7 @@ from nki.report import Facts, Report, Section, Table
 
 if TYPE_CHECKING:
     from nki.cli.launch import Launch
-    from nki.difference import Comparison, Difference, Unequal
+    from nki.difference import Difference, ModeComparison, Unequal
 
 
 @click.command("diff")
@@ -91,7 +91,7 @@ def diff_command(
     return (OK if found.agrees else CHECK_FAILED).number
 
 
-def _report(launch: Launch, found: Comparison, tolerance: float) -> Report:
+def _report(launch: Launch, found: ModeComparison, tolerance: float) -> Report:
     first = found.first
     data = {
         "kernel": launch.name,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueMaker:
     """A way to make values: `make(random, shape, **options)`. `options` have their defaults; None
     is one that must be given. `only`: "floats" for float dtypes, "integers" int32 by default.
     `pair`: the options that two numbers alone are."""
@@ -67,21 +67,21 @@ def _full(value: int) -> Callable[..., Any]:
     return make
 
 
-KINDS: dict[str, Kind] = {
-    "normal": Kind(_normal, {"scale": 1, "mean": 0}, "floats"),
-    "uniform": Kind(_uniform, {"low": 0, "high": 1}, "floats"),
-    "randint": Kind(
+KINDS: dict[str, ValueMaker] = {
+    "normal": ValueMaker(_normal, {"scale": 1, "mean": 0}, "floats"),
+    "uniform": ValueMaker(_uniform, {"low": 0, "high": 1}, "floats"),
+    "randint": ValueMaker(
         lambda random, shape, low, high: random.integers(low, high, shape),
         {"low": 0, "high": None},
         "integers",
         ("low", "high"),
     ),
-    "choice": Kind(lambda random, shape, of: random.choice(of, shape), {"of": None}),
-    "permutation": Kind(_permutation, {}, "integers"),
-    "onehot": Kind(_onehot),
-    "zeros": Kind(_full(0)),
-    "ones": Kind(_full(1)),
-    "arange": Kind(_arange),
+    "choice": ValueMaker(lambda random, shape, of: random.choice(of, shape), {"of": None}),
+    "permutation": ValueMaker(_permutation, {}, "integers"),
+    "onehot": ValueMaker(_onehot),
+    "zeros": ValueMaker(_full(0)),
+    "ones": ValueMaker(_full(1)),
+    "arange": ValueMaker(_arange),
 }
 
 _OPERATORS: dict[type, Callable[..., Any]] = {

@@ -159,7 +159,7 @@ def profile_command(
     from nki.cli.output_files import check_writable
     from nki.cli.run import compare_outputs, comparison_table
     from simulator.profile import write_perfetto, write_plot
-    from simulator.profile.comparison import Comparison
+    from simulator.profile.comparison import ProfileComparison
     from simulator.profile.measured import against as beside_measured
 
     written = (
@@ -197,7 +197,7 @@ def profile_command(
 
     sections: list[Section] = []
     if other is not None:
-        comparison = Comparison(other, found)
+        comparison = ProfileComparison(other, found)
         sections += comparison.sections()
     sections += found.sections(lines)
     measured = None if against is None else beside_measured(against, program, timeline)

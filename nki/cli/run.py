@@ -13,7 +13,7 @@ from nki.report import Facts, Report, Section, Table
 
 if TYPE_CHECKING:
     from nki.cli.launch import Launch
-    from nki.expected import Comparison
+    from nki.expected import OutputComparison
 
 _FIRST = 4
 """How many values of an output are shown."""
@@ -115,7 +115,7 @@ def compare_outputs(
     outputs: tuple[Any, ...],
     updated: dict[str, Any],
     tolerance: float | None,
-) -> list[Comparison] | None:
+) -> list[OutputComparison] | None:
     """The outputs (or, of a kernel without any, the inputs it updated) against the reference."""
     if function is None:
         return None
@@ -131,7 +131,7 @@ def _report(
     mode: str,
     seed: int,
     named: dict[str, Any],
-    comparisons: list[Comparison] | None,
+    comparisons: list[OutputComparison] | None,
     saved: list[str],
 ) -> Report:
     target, cores = _where(launch)
@@ -217,7 +217,7 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"
 
 
-def comparison_table(comparisons: list[Comparison], names: list[str]) -> Table:
+def comparison_table(comparisons: list[OutputComparison], names: list[str]) -> Table:
     """The comparison of the outputs `names`, with the bound that it used."""
     from nki.expected import BOUND
 

@@ -20,7 +20,7 @@ from nki.cli.launch import required_parameters
 from nki.settings import target as resolve_target
 
 if TYPE_CHECKING:
-    from nki.ir.nodes import Kernel as TracedKernel
+    from nki.ir.nodes import TracedKernel as TracedKernel
 
 
 def specialise(

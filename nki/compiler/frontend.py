@@ -15,7 +15,7 @@ from nki.errors import user_frames
 from nki.kernel import as_kernel
 
 if TYPE_CHECKING:
-    from nki.ir.nodes import Kernel as TracedKernel
+    from nki.ir.nodes import TracedKernel as TracedKernel
 
 
 @dataclass(frozen=True, slots=True)

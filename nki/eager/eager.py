@@ -23,7 +23,7 @@ from isa.target import Target
 from nki.eager.core_threads import Arrival, CoreThread, deadlock, step_cores
 from nki.eager.interpreter import Follower, Interpreter
 from nki.eager.numbers import EagerNumbers
-from nki.eager.storage import Storage, View
+from nki.eager.storage import Storage, StorageView
 from nki.frameworks.arrays import as_numpy, refuse_read_only
 from nki.ir.accumulate import Accumulation
 from nki.ir.builder.declarations import Declarations, parameter_memory
@@ -242,7 +242,7 @@ class EagerContext(Authored):
         for access in (tensor, tensor.vector_offset):
             if access is not None:
                 _contents(access.storage).expose()
-        view = View(tensor, _contents)
+        view = StorageView(tensor, _contents)
         elements = view.view(self.interpreter.registers)
         if not isinstance(elements, np.ndarray):
             elements, _ = elements.gather()

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from isa.affine import Affine, evaluate
-from isa.alu import Activation, AluOperator
+from isa.alu import AluOperator, ScalarEngineFunction
 from isa.enums import Memory, OobMode, RegisterOperation
 from isa.errors import NeuronError
 from isa.fields import ENUM_KINDS, Kind
@@ -23,7 +23,7 @@ from isa.rules import first_partition
 from isa.sequencer import OPERATIONS, wrapped
 from isa.spec import Instruction, MachineInstruction
 from isa.target import Target
-from nki.eager.storage import Storage, View
+from nki.eager.storage import Storage, StorageView
 from nki.ir import locations
 from nki.ir.nodes import Access, Op, Register, Tensor
 from simulator.checks import engine_marks
@@ -32,14 +32,14 @@ from simulator.checks.marks import CLEAN, EMPTY, Tracked, covers
 from simulator.checks.unset import unset_register
 from simulator.device_state import CoreState
 from simulator.exchange import Exchange, Message
-from simulator.indirect_columns import Stage, TrackedColumns, through
+from simulator.indirect_columns import StagingTile, TrackedColumns, through
 from simulator.kernels import fixed
 from simulator.oracle import fill_sentinel, load_register, store_register
 from simulator.races.replicated import InStep, effect_of
 from simulator.races.unordered import Unordered
 from simulator.views import view_dtype
 
-_NO_EFFECT = engine_marks.Effect()
+_NO_EFFECT = engine_marks.EngineEffect()
 
 _VIEWS_KEPT = 4096
 """Views of one tensor that are remembered for the next operation on the same elements."""
@@ -61,7 +61,7 @@ class Follower(Protocol):
         """An instruction of an operation has computed or moved data."""
 
 
-class Numbers(Protocol):
+class ValueNumbers(Protocol):
     """Numbers what cores make, by how they do."""
 
     def follow(
@@ -95,7 +95,7 @@ class Interpreter:
         in_step: InStep | None = None,
         watch: Follower | None = None,
         unordered: Unordered | None = None,
-        numbers: Numbers | None = None,
+        numbers: ValueNumbers | None = None,
     ) -> None:
         self.numbers = numbers
         self.target = target
@@ -166,10 +166,10 @@ class Interpreter:
 
     def _number(
         self,
-        numbers: Numbers,
+        numbers: ValueNumbers,
         instruction: Instruction,
         arguments: list[Any],
-        stages: dict[int, Stage],
+        stages: dict[int, StagingTile],
     ) -> int:
         """The number of what an instruction writes, -1 where there is nothing to number."""
         row = instruction.row
@@ -250,7 +250,7 @@ class Interpreter:
 
     def _effect(
         self, row: type[MachineInstruction], values: Sequence[Any]
-    ) -> engine_marks.Effect | None:
+    ) -> engine_marks.EngineEffect | None:
         """What an instruction does to the marks of engine state if its operands are initialised;
         None where that has to be followed."""
         says = engine_marks.effect_of(row)
@@ -260,13 +260,13 @@ class Interpreter:
             return None if self.shadow is None or self.shadow.stationary else effect
         return effect if effect == _NO_EFFECT else None
 
-    def _arguments(self, instruction: Instruction) -> tuple[list[Any], dict[int, Stage], int]:
+    def _arguments(self, instruction: Instruction) -> tuple[list[Any], dict[int, StagingTile], int]:
         """What an instruction's kernel takes, the operands that pass through a tile because indices
         pick their columns, and the first partition of its result."""
         row, values, registers = instruction.row, instruction.values, self.registers
         written, mode = _layout(row)  # type: ignore[arg-type]
         arguments: list[Any] = list(values)
-        stages: dict[int, Stage] = {}
+        stages: dict[int, StagingTile] = {}
         start = -1
         for position, value in enumerate(values):
             if type(value) in _PLAIN:
@@ -275,12 +275,12 @@ class Interpreter:
                 view = self._fixed(value)
                 if view is None:
                     skip = mode >= 0 and values[mode] is OobMode.skip
-                    place = View(value, self.storage_of, skip)
+                    place = StorageView(value, self.storage_of, skip)
                     view = place.view(registers)
                     if place.index is not None and value.storage.memory.on_chip:
                         field: Any = row.fields[row.field_names[position]]
                         tile = np.empty((place.shape[0], place.count), view_dtype(value.dtype))
-                        stage = stages[position] = Stage(tile, instruction.engine, field.role)
+                        stage = stages[position] = StagingTile(tile, instruction.engine, field.role)
                         stage.columns, view = view, tile
                 arguments[position] = view
                 if start < 0 and (position in row.writes or not row.writes):
@@ -306,7 +306,7 @@ class Interpreter:
             if len(views) >= _VIEWS_KEPT:
                 views.clear()
                 self.storage_of(access.storage).places.clear()
-            view = views[key] = View(access, self.storage_of).fixed
+            view = views[key] = StorageView(access, self.storage_of).fixed
         return view
 
 
@@ -336,7 +336,10 @@ def _replica(instruction: Instruction, location: Any) -> tuple[Any, ...] | None:
 
 
 def _track(
-    shadow: Shadow, row: type[MachineInstruction], arguments: list[Any], stages: dict[int, Stage]
+    shadow: Shadow,
+    row: type[MachineInstruction],
+    arguments: list[Any],
+    stages: dict[int, StagingTile],
 ) -> tuple[Tracked | None, ...]:
     """The shadow side of an instruction's operands."""
     if not stages:
@@ -351,7 +354,9 @@ def _track(
     return tuple(tracked)
 
 
-_PLAIN = frozenset({int, float, bool, type(None), AluOperator, Activation, *ENUM_KINDS.values()})
+_PLAIN = frozenset(
+    {int, float, bool, type(None), AluOperator, ScalarEngineFunction, *ENUM_KINDS.values()}
+)
 """Types of values that mean the same whatever registers and symbols hold."""
 
 

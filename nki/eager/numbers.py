@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from isa.affine import Affine
-from isa.alu import Activation, AluOperator
+from isa.alu import AluOperator, ScalarEngineFunction
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.fields import ENUM_KINDS
@@ -22,10 +22,10 @@ from nki.ir.nodes import Access, Register, Tensor
 from simulator.races.dynamic_accesses import hull
 from simulator.races.value_numbers import (
     COPIES,
-    Box,
     Digests,
     EngineStates,
     Memories,
+    MemoryBox,
     Place,
     deciding_attributes,
     fixed_key,
@@ -223,7 +223,7 @@ def _form(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
 _word = lru_cache(maxsize=4096, typed=True)(repr)
 """A name as a word: those of operators and enumerations take long to spell."""
 
-_NAMES = frozenset({AluOperator, Activation, *ENUM_KINDS.values()})
+_NAMES = frozenset({AluOperator, ScalarEngineFunction, *ENUM_KINDS.values()})
 
 
 def _place(access: Access, storage: Storage, view: Any) -> Place:
@@ -243,7 +243,7 @@ def _where(storage: Storage, view: Any) -> Place:
     return tensor.number, shared, _box(storage, view)
 
 
-def _box(storage: Storage, view: Any) -> Box:
+def _box(storage: Storage, view: Any) -> MemoryBox:
     """The rows and columns of a tensor that a view has."""
     pitch = storage.row_bytes
     if storage.rows == 1 and len(storage.shape) > 1:
@@ -252,9 +252,9 @@ def _box(storage: Storage, view: Any) -> Box:
     if picked:
         view = view.base
     if not isinstance(view, np.ndarray) or not view.size:
-        return Box(0, 0, 0, 0, False, 0)
+        return MemoryBox(0, 0, 0, 0, False, 0)
     if view.nbytes == storage.buffer.size and view.flags.c_contiguous and not picked:
-        return Box(0, view.nbytes // pitch, 0, pitch, True, 0)
+        return MemoryBox(0, view.nbytes // pitch, 0, pitch, True, 0)
     low, high = (end - storage.buffer.ctypes.data for end in hull(view))
     row0, column0 = divmod(low, pitch)
     width = view.itemsize
@@ -267,12 +267,12 @@ def _box(storage: Storage, view: Any) -> Box:
         else:
             rest.append((stride, count))
     if picked:
-        return Box(row0, -(-high // pitch), 0, pitch, False, column0)
+        return MemoryBox(row0, -(-high // pitch), 0, pitch, False, column0)
     if not rest and column0 == 0 and width % pitch == 0:
-        return Box(row0, row0 + width // pitch, 0, pitch, True, 0)
+        return MemoryBox(row0, row0 + width // pitch, 0, pitch, True, 0)
     if column0 + width <= pitch:
         if not rest:
-            return Box(row0, row0 + 1, column0, column0 + width, True, column0)
+            return MemoryBox(row0, row0 + 1, column0, column0 + width, True, column0)
         if len(rest) == 1 and rest[0][0] == pitch:
-            return Box(row0, row0 + rest[0][1], column0, column0 + width, True, column0)
-    return Box(row0, -(-high // pitch), 0, pitch, False, column0)
+            return MemoryBox(row0, row0 + rest[0][1], column0, column0 + width, True, column0)
+    return MemoryBox(row0, -(-high // pitch), 0, pitch, False, column0)

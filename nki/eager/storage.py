@@ -13,9 +13,9 @@ from isa.errors import NeuronError
 from nki.ir import locations
 from nki.ir.nodes import Access, Tensor
 from simulator.checks.initialised import Shadow
-from simulator.checks.marks import CLEAN, EMPTY, Region
+from simulator.checks.marks import CLEAN, EMPTY, MarkedRegion
 from simulator.oracle import fill_sentinel
-from simulator.views import Placed, view_dtype
+from simulator.views import PlacedAccess, view_dtype
 
 
 class Storage:
@@ -41,7 +41,7 @@ class Storage:
     )
 
     def __init__(self, tensor: Tensor, shape: tuple[int, ...], shadow: Shadow | None) -> None:
-        self._region: Region | None = None
+        self._region: MarkedRegion | None = None
         self.views: dict[tuple[Any, ...], Any] = {}
         self.places: dict[int, tuple[Any, Any]] = {}
         """By the identity of a view: the view, and what `nki.eager.numbers` knows of it."""
@@ -78,7 +78,7 @@ class Storage:
         else:
             self._region.state = CLEAN
 
-    def mirrored(self) -> Region:
+    def mirrored(self) -> MarkedRegion:
         """The region of the shadow that says which bytes hold data, made when first asked for."""
         if self._region is None:
             assert self.shadow is not None
@@ -120,12 +120,12 @@ class Storage:
         self.initialise()
 
 
-class View(Placed):
+class StorageView(PlacedAccess):
     """An access placed in its storage. `fixed` is its NumPy view unless registers decide it."""
 
     __slots__ = ("access", "storage")
 
-    index: View | None
+    index: StorageView | None
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class View(Placed):
             rows,
             terms,
             skip,
-            None if vector is None else View(vector, storage_of),
+            None if vector is None else StorageView(vector, storage_of),
             (access.vector_stride, access.vector_bound),
         )
         if not self.dynamic:

@@ -7,6 +7,6 @@ PSUM groups; `text` prints and reads it, `compare` compares it, `checks` verifie
 `begins`, `rewrite` and `replace`.
 """
 
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, walk
+from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, TracedKernel, While, walk
 
-__all__ = ["Access", "Kernel", "Loop", "Node", "Op", "Register", "Tensor", "While", "walk"]
+__all__ = ["Access", "TracedKernel", "Loop", "Node", "Op", "Register", "Tensor", "While", "walk"]

@@ -9,10 +9,10 @@ import numpy as np
 from isa.affine import Affine, Polynomial, Predicate, identical
 from isa.program import Guard
 from nki.ir import locations
-from nki.ir.nodes import Access, Kernel, Loop, Op, Register, Tensor, While
+from nki.ir.nodes import Access, Loop, Op, Register, Tensor, TracedKernel, While
 
 
-def same(left: Kernel, right: Kernel) -> bool:
+def same(left: TracedKernel, right: TracedKernel) -> bool:
     """Whether two kernels are equal but for the identity of their nodes.
 
     Source locations compare by the lines that they stand for.
@@ -20,7 +20,7 @@ def same(left: Kernel, right: Kernel) -> bool:
     return difference(left, right) is None
 
 
-def difference(left: Kernel, right: Kernel) -> str | None:
+def difference(left: TracedKernel, right: TracedKernel) -> str | None:
     """Where two kernels differ first, as a path such as `bodies[0][2].values[1].offset: 0, 1`,
     or None when they are the same."""
     comparison = _Comparison()
@@ -30,12 +30,12 @@ def difference(left: Kernel, right: Kernel) -> str | None:
     return comparison.compare(_places(left), _places(right), "kernel.placement")
 
 
-def _places(kernel: Kernel) -> list[Any]:
+def _places(kernel: TracedKernel) -> list[Any]:
     return [(kernel.placement or {}).get(tensor) for tensor in kernel.tensors]
 
 
 _SLOTS: dict[type, tuple[str, ...]] = {
-    Kernel: (
+    TracedKernel: (
         "name",
         "target",
         "symbols",

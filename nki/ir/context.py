@@ -17,7 +17,7 @@ from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.errors.warned import warn
 from isa.operations.control import RegisterLoad, RegisterMove
-from isa.rules import Call
+from isa.rules import OperationCall
 from isa.target import Target
 from nki.ir.accumulate import Accumulation
 from nki.ir.locations import author_location, resolve
@@ -120,7 +120,7 @@ class Context:
         """Whether a use is one of those that its row warns of; warns."""
         found = False
         for suspicion in row.suspicions:
-            what = suspicion.check(Call(row.field_names, values, self.target))
+            what = suspicion.check(OperationCall(row.field_names, values, self.target))
             if what is not None:
                 found = True
                 self.warn(suspicion.code, f"nisa.{row.name}: {what}", location)

@@ -315,7 +315,7 @@ Node = Op | Loop | While
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Kernel:
+class TracedKernel:
     """A traced kernel. `parameters` are the input tensors in call order (None entries do not
     occur: arguments that are not tensors are part of the specialisation), `results` the output
     tensors in return order, `bodies` one node list per core."""
@@ -340,7 +340,7 @@ class Kernel:
         bodies: list[list[Node]],
         tensors: list[Tensor],
         placement: dict[Tensor, tuple[int, int]] | None = None,
-    ) -> Kernel:
+    ) -> TracedKernel:
         """The same kernel with other bodies."""
         return replace(self, bodies=bodies, tensors=tensors, placement=placement)
 

@@ -6,25 +6,25 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from isa.affine import Affine, Predicate, substitute
-from isa.alu import Activation, AluOperator
+from isa.alu import AluOperator, ScalarEngineFunction
 from isa.enums import Memory
 from isa.fields import ENUM_KINDS
 from isa.operations.control import StorageBegin
 from nki.ir.nodes import (
     Access,
-    Kernel,
     LimitedAccess,
     Loop,
     Node,
     Op,
     Register,
     Tensor,
+    TracedKernel,
     While,
     walk,
 )
 
 
-class Numbers(Protocol):
+class CopyMaker(Protocol):
     """Who makes the tensors and registers of copies."""
 
     def tensor(self, tensor: Tensor, suffix: str) -> Tensor:
@@ -35,7 +35,7 @@ class Numbers(Protocol):
 
 
 PLAIN = frozenset(
-    {type(None), bool, int, float, str, Activation, AluOperator, *ENUM_KINDS.values()}
+    {type(None), bool, int, float, str, ScalarEngineFunction, AluOperator, *ENUM_KINDS.values()}
 )
 """Types of values that copies have like their originals; so are those that copies know nothing of,
 which takes longer to find."""
@@ -51,7 +51,7 @@ class Cloner:
 
     def __init__(
         self,
-        numbering: Numbers,
+        numbering: CopyMaker,
         values: dict[Register, Any],
         predicate: Callable[[Predicate], Any] = lambda predicate: predicate,
         suffix: str = "",
@@ -184,7 +184,7 @@ def with_body(node: _Around, body: list[Node]) -> _Around:
     return copy
 
 
-def replace_loops(kernel: Kernel, replace: Replace) -> Kernel:
+def replace_loops(kernel: TracedKernel, replace: Replace) -> TracedKernel:
     """The kernel with loops replaced, inner ones first; itself where all stay."""
     if not kernel.has_loops:
         return kernel

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, SupportsFloat, SupportsIndex
 
 from isa.affine import Affine, Polynomial
-from isa.alu import Activation, AluOperator
+from isa.alu import AluOperator, ScalarEngineFunction
 from isa.fields import REQUIRED, Attribute, Field, Kind
 from nki.ir.builder.registers import VirtualRegister
 from nki.ir.views.tensor import NkiTensor
@@ -43,13 +43,13 @@ class ActivationFunction(Protocol):
     """A function of `nki.language` that the scalar engine's tables have."""
 
     @property
-    def activation(self) -> Activation: ...
+    def activation(self) -> ScalarEngineFunction: ...
 
 
 AluOp = Alu | AluOperator | Reduction
 """What the ALU of an engine computes: `nl.add`, `nl.maximum`, ..."""
 
-ActivationOp = ActivationFunction | Activation
+ActivationOp = ActivationFunction | ScalarEngineFunction
 """What `nisa.activation` computes: `nl.exp`, `nl.gelu`, ..."""
 
 _OF_KIND = {

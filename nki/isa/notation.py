@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from isa.alu import ALU, Activation, AluOperator
+from isa.alu import ALU, AluOperator, ScalarEngineFunction
 from isa.errors import NeuronError
 from isa.fields import ENUM_KINDS, Attribute, Kind
 from isa.spec import Operation
@@ -56,7 +56,7 @@ def _as_alu(name: str, value: Any) -> Any:
 def _as_activation(name: str, value: Any) -> Any:
     if isinstance(value, Operator) and value.activation is not None:
         return value.activation
-    if isinstance(value, Activation):
+    if isinstance(value, ScalarEngineFunction):
         return value
     raise _no_operator(name, value, "activation", "activation function")
 

@@ -10,7 +10,7 @@ makes operations of `nki.isa` of them. `printing` prints from kernels, `tile_siz
 """
 
 from builtins import str as DType
-from isa.alu import Activation, AluOperator
+from isa.alu import AluOperator, ScalarEngineFunction
 from isa.dtypes import DTypeLike
 from isa.enums import Memory as MemoryRegion
 from nki.ir.views.indexing import DynamicSlice as ds
@@ -67,7 +67,7 @@ from nki.language.tile_size import tile_size as tile_size
 
 class _abs(Operator):
     alu: AluOperator
-    activation: Activation
+    activation: ScalarEngineFunction
     def __call__(  # type: ignore[override]
         self, x: NkiTensor, dtype: DTypeLike | None = None
     ) -> NkiTensor:
@@ -263,7 +263,7 @@ Source: SDK nki/api/nki/language/__init__.py (add)
 
 class _arctan(Operator):
     alu: None
-    activation: Activation
+    activation: ScalarEngineFunction
     def __call__(  # type: ignore[override]
         self, x: NkiTensor, dtype: DTypeLike | None = None
     ) -> NkiTensor:
@@ -524,7 +524,7 @@ Source: SDK nki/api/nki/language/__init__.py (ceil)
 
 class _copy(Operator):
     alu: None
-    activation: Activation
+    activation: ScalarEngineFunction
     def __call__(  # type: ignore[override]
         self, x: NkiTensor, dtype: DTypeLike | None = None
     ) -> NkiTensor:
@@ -712,7 +712,7 @@ Source: SDK nki/api/nki/language/__init__.py (equal)
 
 class _erf(Operator):
     alu: None
-    activation: Activation
+    activation: ScalarEngineFunction
     def __call__(  # type: ignore[override]
         self, x: NkiTensor, dtype: DTypeLike | None = None
     ) -> NkiTensor:
@@ -759,7 +759,7 @@ Source: SDK nki/api/nki/language/__init__.py (erf)
 
 class _erf_dx(Operator):
     alu: None
-    activation: Activation
+    activation: ScalarEngineFunction
     def __call__(  # type: ignore[override]
         self, x: NkiTensor, dtype: DTypeLike | None = None
     ) -> NkiTensor:
@@ -806,7 +806,7 @@ Source: SDK nki/api/nki/language/__init__.py (erf_dx)
 
 class _exp(Operator):
     alu: None
-    activation: Activation
+    activation: ScalarEngineFunction
     def __call__(  # type: ignore[override]
         self, x: NkiTensor, dtype: DTypeLike | None = None
     ) -> NkiTensor:
@@ -972,7 +972,7 @@ Source: SDK nki/api/nki/language/__init__.py (fmod)
 
 class _gelu(Operator):
     alu: None
-    activation: Activation
+    activation: ScalarEngineFunction
     def __call__(  # type: ignore[override]
         self, x: NkiTensor, dtype: DTypeLike | None = None
     ) -> NkiTensor:
@@ -1019,7 +1019,7 @@ Source: SDK nki/api/nki/language/__init__.py (gelu)
 
 class _gelu_apprx_sigmoid(Operator):
     alu: None
-    activation: Activation
+    activation: ScalarEngineFunction
     def __call__(  # type: ignore[override]
         self, x: NkiTensor, dtype: DTypeLike | None = None
     ) -> NkiTensor:
@@ -1066,7 +1066,7 @@ Source: SDK nki/api/nki/language/__init__.py (gelu_apprx_sigmoid)
 
 class _gelu_apprx_sigmoid_dx(Operator):
     alu: None
-    activation: Activation
+    activation: ScalarEngineFunction
     def __call__(  # type: ignore[override]
         self, x: NkiTensor, dtype: DTypeLike | None = None
     ) -> NkiTensor:
@@ -1113,7 +1113,7 @@ Source: SDK nki/api/nki/language/__init__.py (gelu_apprx_sigmoid_dx)
 
 class _gelu_apprx_tanh(Operator):
     alu: None
-    activation: Activation
+    activation: ScalarEngineFunction
     def __call__(  # type: ignore[override]
         self, x: NkiTensor, dtype: DTypeLike | None = None
     ) -> NkiTensor:
@@ -1160,7 +1160,7 @@ Source: SDK nki/api/nki/language/__init__.py (gelu_apprx_tanh)
 
 class _gelu_dx(Operator):
     alu: None
-    activation: Activation
+    activation: ScalarEngineFunction
     def __call__(  # type: ignore[override]
         self, x: NkiTensor, dtype: DTypeLike | None = None
     ) -> NkiTensor:
@@ -1511,7 +1511,7 @@ Source: SDK nki/api/nki/language/__init__.py (less_equal)
 
 class _log(Operator):
     alu: None
-    activation: Activation
+    activation: ScalarEngineFunction
     def __call__(  # type: ignore[override]
         self, x: NkiTensor, dtype: DTypeLike | None = None
     ) -> NkiTensor:
@@ -1848,7 +1848,7 @@ Source: SDK nki/api/nki/language/__init__.py (minimum)
 
 class _mish(Operator):
     alu: None
-    activation: Activation
+    activation: ScalarEngineFunction
     def __call__(  # type: ignore[override]
         self, x: NkiTensor, dtype: DTypeLike | None = None
     ) -> NkiTensor:
@@ -2134,7 +2134,7 @@ Source: SDK nki/api/nki/language/__init__.py (power)
 
 class _prelu(Operator):
     alu: None
-    activation: Activation
+    activation: ScalarEngineFunction
     __call__: None  # type: ignore[assignment]
 
 prelu: _prelu
@@ -2148,7 +2148,7 @@ psum: MemoryRegion
 
 class _reciprocal(Operator):
     alu: AluOperator
-    activation: Activation
+    activation: ScalarEngineFunction
     def __call__(  # type: ignore[override]
         self, x: NkiTensor, dtype: DTypeLike | None = None
     ) -> NkiTensor:
@@ -2195,7 +2195,7 @@ Source: SDK nki/api/nki/language/__init__.py (reciprocal)
 
 class _relu(Operator):
     alu: AluOperator
-    activation: Activation
+    activation: ScalarEngineFunction
     def __call__(  # type: ignore[override]
         self, x: NkiTensor, dtype: DTypeLike | None = None
     ) -> NkiTensor:
@@ -2293,7 +2293,7 @@ Source: SDK nki/api/nki/language/__init__.py (right_shift)
 
 class _rsqrt(Operator):
     alu: AluOperator
-    activation: Activation
+    activation: ScalarEngineFunction
     def __call__(  # type: ignore[override]
         self, x: NkiTensor, dtype: DTypeLike | None = None
     ) -> NkiTensor:
@@ -2346,7 +2346,7 @@ shared_hbm: MemoryRegion
 
 class _sigmoid(Operator):
     alu: None
-    activation: Activation
+    activation: ScalarEngineFunction
     def __call__(  # type: ignore[override]
         self, x: NkiTensor, dtype: DTypeLike | None = None
     ) -> NkiTensor:
@@ -2393,7 +2393,7 @@ Source: SDK nki/api/nki/language/__init__.py (sigmoid)
 
 class _sign(Operator):
     alu: None
-    activation: Activation
+    activation: ScalarEngineFunction
     def __call__(  # type: ignore[override]
         self, x: NkiTensor, dtype: DTypeLike | None = None
     ) -> NkiTensor:
@@ -2440,7 +2440,7 @@ Source: SDK nki/api/nki/language/__init__.py (sign)
 
 class _silu(Operator):
     alu: None
-    activation: Activation
+    activation: ScalarEngineFunction
     def __call__(  # type: ignore[override]
         self, x: NkiTensor, dtype: DTypeLike | None = None
     ) -> NkiTensor:
@@ -2487,7 +2487,7 @@ Source: SDK nki/api/nki/language/__init__.py (silu)
 
 class _silu_dx(Operator):
     alu: None
-    activation: Activation
+    activation: ScalarEngineFunction
     def __call__(  # type: ignore[override]
         self, x: NkiTensor, dtype: DTypeLike | None = None
     ) -> NkiTensor:
@@ -2534,7 +2534,7 @@ Source: SDK nki/api/nki/language/__init__.py (silu_dx)
 
 class _sin(Operator):
     alu: None
-    activation: Activation
+    activation: ScalarEngineFunction
     def __call__(  # type: ignore[override]
         self, x: NkiTensor, dtype: DTypeLike | None = None
     ) -> NkiTensor:
@@ -2583,7 +2583,7 @@ Source: SDK nki/api/nki/language/__init__.py (sin)
 
 class _softplus(Operator):
     alu: None
-    activation: Activation
+    activation: ScalarEngineFunction
     def __call__(  # type: ignore[override]
         self, x: NkiTensor, dtype: DTypeLike | None = None
     ) -> NkiTensor:
@@ -2630,7 +2630,7 @@ Source: SDK nki/api/nki/language/__init__.py (softplus)
 
 class _sqrt(Operator):
     alu: None
-    activation: Activation
+    activation: ScalarEngineFunction
     def __call__(  # type: ignore[override]
         self, x: NkiTensor, dtype: DTypeLike | None = None
     ) -> NkiTensor:
@@ -2677,7 +2677,7 @@ Source: SDK nki/api/nki/language/__init__.py (sqrt)
 
 class _square(Operator):
     alu: AluOperator
-    activation: Activation
+    activation: ScalarEngineFunction
     def __call__(  # type: ignore[override]
         self, x: NkiTensor, dtype: DTypeLike | None = None
     ) -> NkiTensor:
@@ -2822,7 +2822,7 @@ Source: SDK nki/api/nki/language/__init__.py (tan)
 
 class _tanh(Operator):
     alu: None
-    activation: Activation
+    activation: ScalarEngineFunction
     def __call__(  # type: ignore[override]
         self, x: NkiTensor, dtype: DTypeLike | None = None
     ) -> NkiTensor:

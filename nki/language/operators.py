@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from isa.alu import ACTIVATIONS, ALU, Activation, AluOperator
+from isa.alu import ACTIVATIONS, ALU, AluOperator, ScalarEngineFunction
 from isa.errors import NeuronError
 from nki.ir.context import caller
 from nki.ir.views.tensor import NkiTensor
@@ -40,7 +40,7 @@ class Operator:
         self,
         name: str,
         alu: AluOperator | None,
-        activation: Activation | None,
+        activation: ScalarEngineFunction | None,
         function: Function | None = None,
     ) -> None:
         self.__name__ = name

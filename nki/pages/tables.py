@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from isa.alu import ACTIVATIONS, ALU, Activation, AluOperator
+from isa.alu import ACTIVATIONS, ALU, AluOperator, ScalarEngineFunction
 from isa.cost_formula import QUANTITIES
 from isa.dtypes import DTYPES, DType
 from isa.memory import MEMORIES, PORT_CONFLICTS, start_partitions
@@ -205,7 +205,7 @@ def _activations() -> str:
     )
 
 
-def _range(row: Activation) -> str:
+def _range(row: ScalarEngineFunction) -> str:
     if math.isinf(row.lowest) and math.isinf(row.highest):
         return "all"
     name = "|x|" if row.range_of_magnitude else "x"

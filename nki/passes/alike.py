@@ -22,7 +22,7 @@ from isa.files.stream import Moved, Stream, StreamColumns, in_columns, moving
 from isa.program import CoreProgram, Program
 from isa.spec import Instruction
 from isa.storages import Storages
-from nki.ir.nodes import Kernel, Tensor, bytes_of, walk
+from nki.ir.nodes import Tensor, TracedKernel, bytes_of, walk
 from nki.passes.analysis.content import Content
 from nki.passes.emit.declarations import hbm_tensors
 
@@ -35,7 +35,7 @@ class Bases(NamedTuple):
     bytes: dict[Tensor, int]
 
 
-def bases_of(kernel: Kernel) -> list[Bases] | None:
+def bases_of(kernel: TracedKernel) -> list[Bases] | None:
     """The bases of all cores behind the first; None where cores differ in more."""
     first, *others = kernel.bodies
     count = sum(1 for _ in walk(first))
@@ -67,13 +67,13 @@ def _stands_for(one: Tensor, other: Tensor, core: int) -> bool:
     )
 
 
-def first_core(kernel: Kernel) -> Kernel:
+def first_core(kernel: TracedKernel) -> TracedKernel:
     """A kernel that does on one core what this one does on its first."""
     tensors = [tensor for tensor in kernel.tensors if not tensor.core]
     return kernel.with_bodies(kernel.bodies[:1], tensors)
 
 
-def with_images(kernel: Kernel, bases: Sequence[Bases]) -> Kernel:
+def with_images(kernel: TracedKernel, bases: Sequence[Bases]) -> TracedKernel:
     """The first core's kernel behind the passes of tile IR, with the tensors in HBM that the others
     have instead of its own; passes may have made some for it."""
     own = [tensor for tensor in kernel.tensors if not tensor.memory.on_chip]
@@ -97,7 +97,7 @@ def _image(tensor: Tensor, number: int, core: Bases) -> Tensor:
     return image
 
 
-def on_all_cores(program: Program, kernel: Kernel, bases: Sequence[Bases]) -> Program:
+def on_all_cores(program: Program, kernel: TracedKernel, bases: Sequence[Bases]) -> Program:
     """The program of the first core of a kernel, for all cores."""
     index = hbm_tensors(kernel)
     first = program.cores[0]

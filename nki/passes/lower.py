@@ -19,7 +19,7 @@ from isa.rules import WHOLE_PSUM
 from isa.spec import Instruction
 from isa.target import TARGETS, Target
 from nki.ir.checks.unset_registers import maybe_unset
-from nki.ir.nodes import Kernel, Node, Tensor
+from nki.ir.nodes import Node, Tensor, TracedKernel
 from nki.passes.analysis.body import Body
 from nki.passes.analysis.channels import Channels, CoreFacts
 from nki.passes.analysis.dependences import Dependences
@@ -36,7 +36,7 @@ from nki.passes.order.schedule import GAIN, WINDOW, carried_state, costs_of, sch
 from nki.passes.synchronise.synchronise import Signals, synchronise
 
 
-class Core(NamedTuple):
+class CoreSteps(NamedTuple):
     """The steps of one core, the order in which engines take them, by their numbers, and who waits
     for whom; None where that is not known yet. `owners` are those of the DMA queues."""
 
@@ -54,11 +54,11 @@ class Core(NamedTuple):
         return listing(self.body, self.order, self.signals)
 
 
-class Steps(NamedTuple):
+class KernelSteps(NamedTuple):
     """The product of the stages before the last: a kernel as machine instructions."""
 
-    kernel: Kernel
-    cores: list[Core]
+    kernel: TracedKernel
+    cores: list[CoreSteps]
 
     @property
     def target(self) -> Target:
@@ -76,7 +76,7 @@ class Expand:
 
     name = "expand"
 
-    def run(self, kernel: Kernel) -> Steps:
+    def run(self, kernel: TracedKernel) -> KernelSteps:
         target = TARGETS[kernel.target]
         placement = kernel.placement or {}
         index = hbm_tensors(kernel)
@@ -90,8 +90,8 @@ class Expand:
             context = CoreFacts(owners, tracked, placement, channels)
             addresses = Addresses(index, placement)
             order = np.arange(len(body.steps))
-            cores.append(Core(body, expanded.owners, order, context, addresses))
-        return Steps(kernel, cores)
+            cores.append(CoreSteps(body, expanded.owners, order, context, addresses))
+        return KernelSteps(kernel, cores)
 
 
 @dataclass(frozen=True)
@@ -104,10 +104,10 @@ class Schedule:
     gain: float = GAIN
     name = "schedule"
 
-    def run(self, steps: Steps) -> Steps:
+    def run(self, steps: KernelSteps) -> KernelSteps:
         return steps._replace(cores=[self._core(core, steps.target) for core in steps.cores])
 
-    def _core(self, core: Core, target: Target) -> Core:
+    def _core(self, core: CoreSteps, target: Target) -> CoreSteps:
         body = core.body
         dependences = Dependences(body, core.context, carried_state(body))
         costs = costs_of(target).of(body)
@@ -122,10 +122,10 @@ class Synchronise:
 
     name = "synchronise"
 
-    def run(self, steps: Steps) -> Steps:
+    def run(self, steps: KernelSteps) -> KernelSteps:
         return steps._replace(cores=list(map(self._core, steps.cores)))
 
-    def _core(self, core: Core) -> Core:
+    def _core(self, core: CoreSteps) -> CoreSteps:
         body, order, dependences = core.body, core.order, core.dependences
         assert dependences is not None
         operands = core.addresses.columns(body.accesses)
@@ -144,7 +144,7 @@ class Emit:
 
     name = "program"
 
-    def run(self, steps: Steps) -> Program:
+    def run(self, steps: KernelSteps) -> Program:
         kernel, target = steps.kernel, steps.target
         locations = LocationTable()
         programs = []
@@ -156,7 +156,7 @@ class Emit:
         return program_of(kernel, programs, hbm_tensors(kernel), locations)
 
     def _streams(
-        self, core: Core, nodes: list[Node], target: Target, locations: LocationTable
+        self, core: CoreSteps, nodes: list[Node], target: Target, locations: LocationTable
     ) -> dict[Engine, MutableSequence[Instruction]]:
         body, mentions = core.body, core.mentions
         assert mentions is not None and core.operands is not None and core.signals is not None
@@ -176,7 +176,7 @@ LOWERING: tuple[Any, ...] = (Expand(), Schedule(), Synchronise(), Emit())
 """The stages; each takes the product of the one before."""
 
 
-def lower(kernel: Kernel, observe: Callable[[str, Any], None] = lambda *_: None) -> Program:
+def lower(kernel: TracedKernel, observe: Callable[[str, Any], None] = lambda *_: None) -> Program:
     """The program of a kernel whose tensors on chip all have addresses; `observe(stage, product)`
     sees what each stage makes."""
     form: Any = kernel

@@ -23,7 +23,7 @@ from isa.program import CoreProgram, Program, RegisterReference
 from isa.spec import Instruction
 from isa.target import TARGETS, Target
 from nki.ir.locations import located
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, operations
+from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, TracedKernel, While, operations
 from nki.passes.emit.addresses import Addresses
 from nki.passes.emit.declarations import hbm_tensors, program_of, storage_records
 from nki.passes.emit.location_table import LocationTable
@@ -55,7 +55,7 @@ class OrderedProgram:
     sources: list[list[Source]]
 
 
-def in_order(kernel: Kernel) -> OrderedProgram:
+def in_order(kernel: TracedKernel) -> OrderedProgram:
     """The program of a kernel, with its launch symbols.
 
     Raises NeuronError for an operation that its target does not have, address-overlap and

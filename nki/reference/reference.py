@@ -15,7 +15,7 @@ import numpy as np
 
 from isa.affine import solve_shape
 from isa.binding import bind
-from nki.ir.nodes import Kernel
+from nki.ir.nodes import TracedKernel
 from nki.reference.in_order import in_order
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    kernel: Kernel,
+    kernel: TracedKernel,
     inputs: list[np.ndarray[Any, Any]],
     binding: Mapping[str, int] | None = None,
     check: bool = True,
@@ -66,7 +66,7 @@ def run(
 
 
 def _symbol_values(
-    kernel: Kernel, inputs: list[np.ndarray[Any, Any]], binding: Mapping[str, int]
+    kernel: TracedKernel, inputs: list[np.ndarray[Any, Any]], binding: Mapping[str, int]
 ) -> dict[str, int]:
     """Values of all launch symbols: those given, else solved from the inputs' shapes."""
     if not kernel.symbols or len(inputs) != len(kernel.parameters):

@@ -56,7 +56,7 @@ _SINCE = _MODULES["neuronxcc.nki"].since
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SupersededSpelling:
     """One superseded spelling: at `line` and `column` (from 1 and 0) stands `old`; `replacement`
     is what to write there instead, None when it is for the author to do (`note` says how)."""
 
@@ -71,7 +71,7 @@ class Finding:
     end: int
 
 
-def findings(source: str, filename: str = "<source>") -> list[Finding]:
+def findings(source: str, filename: str = "<source>") -> list[SupersededSpelling]:
     """Every superseded spelling of a source text, in order. Raises SyntaxError.
 
     >>> text = "import nki.language as nl\\nmask = nl.bool\\n"
@@ -112,7 +112,7 @@ class _Finder:
         self.registers = set(self._registers())
         self.bases = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
 
-    def run(self) -> Iterator[Finding]:
+    def run(self) -> Iterator[SupersededSpelling]:
         for node in ast.walk(self.tree):
             if isinstance(node, ast.ImportFrom):
                 yield from self._import_from(node)
@@ -130,7 +130,7 @@ class _Finder:
 
     # Imports
 
-    def _import_from(self, node: ast.ImportFrom) -> Iterator[Finding]:
+    def _import_from(self, node: ast.ImportFrom) -> Iterator[SupersededSpelling]:
         module = node.module or ""
         row = _module(module)
         if row is not None:
@@ -149,7 +149,7 @@ class _Finder:
                 replacement = f"{name} as {alias.asname}"
             yield self._finding(row, start, end, replacement, _BY_IMPORT)
 
-    def _import(self, node: ast.Import) -> Iterator[Finding]:
+    def _import(self, node: ast.Import) -> Iterator[SupersededSpelling]:
         for alias in node.names:
             row = _module(alias.name)
             if row is None:
@@ -160,7 +160,7 @@ class _Finder:
 
     # Uses
 
-    def _name(self, node: ast.Attribute | ast.Name) -> Iterator[Finding]:
+    def _name(self, node: ast.Attribute | ast.Name) -> Iterator[SupersededSpelling]:
         dotted = self._dotted(node)
         if dotted is None:
             return
@@ -179,13 +179,13 @@ class _Finder:
             if module is not None:
                 yield self._finding(module, start, end, self._spelled(module.new))
 
-    def _while(self, node: ast.While) -> Iterator[Finding]:
+    def _while(self, node: ast.While) -> Iterator[SupersededSpelling]:
         """`while register:`, of a variable that somewhere in the file is a new register."""
         condition = node.test
         if isinstance(condition, ast.Name) and condition.id in self.registers:
             yield self._finding(_CALLS[_WHILE], *self._span(condition), None)
 
-    def _simulation(self, node: ast.Call) -> Iterator[Finding]:
+    def _simulation(self, node: ast.Call) -> Iterator[SupersededSpelling]:
         """`nki.cpu_simulate(kernel)[lnc]` becomes `nki.simulate(kernel[lnc])`."""
         part = node.func
         if not isinstance(part, ast.Subscript) or not isinstance(part.value, ast.Call):
@@ -201,7 +201,7 @@ class _Finder:
         start, end = self._span(part)
         yield self._finding(row, start, end, f"{name}({kernel}[{lnc}])")
 
-    def _keywords(self, node: ast.Call) -> Iterator[Finding]:
+    def _keywords(self, node: ast.Call) -> Iterator[SupersededSpelling]:
         function = self._dotted(node.func)
         for keyword in node.keywords:
             yield from self._member(function, keyword)
@@ -215,14 +215,14 @@ class _Finder:
             _, _, new = row.new.removesuffix("=)").rpartition("(")
             yield self._finding(row, start, start + len(keyword.arg), new)
 
-    def _order(self, node: ast.Call) -> Iterator[Finding]:
+    def _order(self, node: ast.Call) -> Iterator[SupersededSpelling]:
         """Arguments in the places that they had in earlier versions."""
         function = self._dotted(node.func)
         for name, place, kinds, row in _ORDERS:
             if function == name and len(node.args) > place and kinds(node.args[place]):
                 yield self._finding(row, *self._span(node.func), None)
 
-    def _member(self, function: str | None, keyword: ast.keyword) -> Iterator[Finding]:
+    def _member(self, function: str | None, keyword: ast.keyword) -> Iterator[SupersededSpelling]:
         """A number where an enumeration of `nki.isa` has a name: `dge_mode=2`; and a text where
         `nki.language` has a memory: `buffer="sbuf"`."""
         value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
@@ -251,7 +251,7 @@ class _Finder:
             return start, spans[place + 1][0]
         return (spans[place - 1][1] if place else start), end
 
-    def _first_generation_call(self, node: ast.Call) -> Iterator[Finding]:
+    def _first_generation_call(self, node: ast.Call) -> Iterator[SupersededSpelling]:
         dotted = self._dotted(node.func)
         if dotted is None or not is_kernel_api(dotted):
             return
@@ -302,11 +302,11 @@ class _Finder:
 
     def _finding(
         self, row: Superseded, start: int, end: int, replacement: str | None, note: str = ""
-    ) -> Finding:
+    ) -> SupersededSpelling:
         if not row.rewrite:
             replacement = None
         by_hand = row.note or note or f"write {row.new}"
-        return Finding(
+        return SupersededSpelling(
             *self._place(start),
             row.old,
             row.new,
@@ -317,8 +317,8 @@ class _Finder:
             end,
         )
 
-    def _by_hand(self, old: str, note: str, start: int, end: int) -> Finding:
-        return Finding(*self._place(start), old, "", _SINCE, note, None, start, end)
+    def _by_hand(self, old: str, note: str, start: int, end: int) -> SupersededSpelling:
+        return SupersededSpelling(*self._place(start), old, "", _SINCE, note, None, start, end)
 
     def _place(self, start: int) -> tuple[int, int]:
         """Line and column of a character."""

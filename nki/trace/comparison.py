@@ -19,7 +19,7 @@ from isa.affine import (
 )
 from isa.fields import Kind
 from nki.ir.builder.groups import continued
-from nki.ir.builder.loops import Body, carried
+from nki.ir.builder.loops import BuiltBody, carried
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, While
 
 
@@ -31,7 +31,9 @@ class TraceComparison:
     too, the flag of the very first iteration. The second trace has one iteration of such a loop.
     """
 
-    def __init__(self, first: Body, second: Body, start: Any, flags: dict[Op, Any]) -> None:
+    def __init__(
+        self, first: BuiltBody, second: BuiltBody, start: Any, flags: dict[Op, Any]
+    ) -> None:
         self.first = first
         self.second = second
         self.start = start

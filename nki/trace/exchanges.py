@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from isa.affine import Affine, bounds
 from isa.spec import Meeting
 from nki.ir.builder.loops import registers_written
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, operations
+from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, TracedKernel, While, operations
 from nki.passes.analysis.footprint import box_of, may_overlap
 
 
@@ -78,7 +78,7 @@ def _registers(access: Access) -> set[Register]:
     return {register for register, _ in offset.terms} if isinstance(offset, Affine) else set()
 
 
-def in_one_order(kernel: Kernel) -> Kernel:
+def in_one_order(kernel: TracedKernel) -> TracedKernel:
     """The kernel with bodies in which exchanges come in the same order.
 
     Core 0 `swap(a, pipe 0); swap(b, pipe 1)`, core 1 `swap(b, pipe 1); swap(a, pipe 0)` becomes

@@ -15,7 +15,7 @@ from nki.ir.builder.loops import RolledLoop
 from nki.ir.builder.registers import VirtualRegister
 from nki.ir.context import CURRENT, Location
 from nki.ir.locations import error_location, is_call
-from nki.ir.nodes import Kernel, Node, Op, Register, Tensor, operations
+from nki.ir.nodes import Node, Op, Register, Tensor, TracedKernel, operations
 from nki.ir.views.layout import dense_strides
 from nki.ir.views.tensor import NkiTensor, strided
 from nki.trace.authored import Authored
@@ -82,7 +82,7 @@ def trace(
     arguments: dict[str, Any],
     target: Target,
     cores: int = 1,
-) -> Kernel:
+) -> TracedKernel:
     """The tile IR of a kernel function for these arguments, one body per core.
 
     `arguments` are by parameter name: arrays and `TensorSpec`s become HBM tensors (shared HBM with

@@ -10,7 +10,7 @@ from isa.enums import Engine, Memory
 from isa.operations.scalar import Activation
 from isa.operations.vector import TensorCopy
 from isa.rules import check_call
-from nki.ir.nodes import Access, Kernel, Op
+from nki.ir.nodes import Access, Op, TracedKernel
 from nki.passes.analysis.steps import ENGINE_INDEX
 from nki.passes.order.choices import EngineChoice, with_engines
 from nki.passes.order.clock import busy_ns
@@ -45,7 +45,7 @@ class BalanceCopies:
 
     name = "copies"
 
-    def run(self, kernel: Kernel) -> Kernel:
+    def run(self, kernel: TracedKernel) -> TracedKernel:
         return with_engines(kernel, _Balance)
 
 

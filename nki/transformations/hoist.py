@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from nki.advice.changed import registers_written, rewritten
 from nki.ir.begins import begin, begun_by, written_by
-from nki.ir.nodes import Kernel, Loop, Node, Op, Tensor
+from nki.ir.nodes import Loop, Node, Op, Tensor, TracedKernel
 from nki.ir.rewrite import Numbering, form_registers, with_body
 from nki.transformations.moved_work import MovableWork, is_named
 
@@ -35,7 +35,7 @@ class Hoist:
     of: str = ""
     name = "hoist"
 
-    def run(self, kernel: Kernel) -> Kernel:
+    def run(self, kernel: TracedKernel) -> TracedKernel:
         work = MovableWork(kernel)
 
         def rewrite(nodes: list[Node], numbering: Numbering) -> list[Node] | None:

@@ -10,7 +10,7 @@ from isa.rules import check_call
 from isa.target import TARGETS
 from nki.advice.changed import is_whole, mentions, only_applies, rewritten
 from nki.ir.begins import begun_by, written_by
-from nki.ir.nodes import Access, Kernel, Node, Op, operations
+from nki.ir.nodes import Access, Node, Op, TracedKernel, operations
 from nki.ir.replace import Renamed
 from nki.ir.rewrite import Numbering
 from nki.transformations.moved_work import MovableWork, is_named
@@ -37,7 +37,7 @@ class ReadInPsum:
     of: str = ""
     name = "read-in-psum"
 
-    def run(self, kernel: Kernel) -> Kernel:
+    def run(self, kernel: TracedKernel) -> TracedKernel:
         work = MovableWork(kernel)
 
         def rewrite(nodes: list[Node], numbering: Numbering) -> list[Node] | None:
@@ -57,7 +57,7 @@ def _copied(op: Op) -> Access | None:
     return op.read[0] if copies else None
 
 
-def _without(nodes: list[Node], copy: Op, dst: Access, kernel: Kernel) -> list[Node] | None:
+def _without(nodes: list[Node], copy: Op, dst: Access, kernel: TracedKernel) -> list[Node] | None:
     """A list without a copy; None where somebody needs it."""
     source, tile = _copied(copy), dst.storage
     if source is None or source.storage.memory is not Memory.psum or not is_whole(source):
@@ -81,7 +81,7 @@ def _without(nodes: list[Node], copy: Op, dst: Access, kernel: Kernel) -> list[N
     return [n for n in nodes[:place] if begun_by(n) is not tile] + renamed.nodes(behind)
 
 
-def _may(op: Op, kernel: Kernel) -> bool:
+def _may(op: Op, kernel: TracedKernel) -> bool:
     """Whether the target has an operation with these operands, which is no transfer."""
     target = TARGETS[kernel.target]
     if check_call(op.row, op.values, target) is not None:

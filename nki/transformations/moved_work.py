@@ -8,7 +8,7 @@ from isa.affine import Affine, structure
 from isa.enums import Memory
 from isa.target import TARGETS
 from nki.advice.changed import is_whole, transfer, writers
-from nki.ir.nodes import Access, Kernel, Op, Register, Tensor, operations
+from nki.ir.nodes import Access, Op, Register, Tensor, TracedKernel, operations
 from nki.ir.rewrite import form_registers
 from nki.passes.analysis.dependences import engine_states
 
@@ -17,7 +17,7 @@ class MovableWork:
     """The operations of a kernel that fill a tile of their own, which nothing else writes, and do
     nothing else. Loads are those of tensors in HBM that the kernel never writes."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: TracedKernel) -> None:
         self.kernel = kernel
         self.target = TARGETS[kernel.target]
         self.writers = writers(kernel)

@@ -9,7 +9,7 @@ from typing import Any
 
 from nki.advice.changed import rewritten
 from nki.ir.begins import begun_by
-from nki.ir.nodes import Access, Kernel, Node, Op, Tensor, operations
+from nki.ir.nodes import Access, Node, Op, Tensor, TracedKernel, operations
 from nki.ir.replace import Renamed
 from nki.ir.rewrite import Numbering
 from nki.transformations.moved_work import MovableWork, content, is_named
@@ -41,7 +41,7 @@ class ReuseLoads:
     uses: int = 0
     name = "reuse-loads"
 
-    def run(self, kernel: Kernel) -> Kernel:
+    def run(self, kernel: TracedKernel) -> TracedKernel:
         work = MovableWork(kernel)
 
         def wanted(op: Op, dst: Access) -> bool:
@@ -73,7 +73,7 @@ class ReuseWork:
     of: str = ""
     name = "reuse-work"
 
-    def run(self, kernel: Kernel) -> Kernel:
+    def run(self, kernel: TracedKernel) -> TracedKernel:
         work = MovableWork(kernel)
 
         def wanted(op: Op, dst: Access) -> bool:
@@ -83,8 +83,8 @@ class ReuseWork:
 
 
 def _once(
-    kernel: Kernel, work: MovableWork, wanted: Callable[[Op, Access], bool], uses: int
-) -> Kernel:
+    kernel: TracedKernel, work: MovableWork, wanted: Callable[[Op, Access], bool], uses: int
+) -> TracedKernel:
     """The kernel with each wanted operation done once for `uses` tiles, any number with 0."""
 
     def rewrite(nodes: list[Node], numbering: Numbering) -> list[Node] | None:

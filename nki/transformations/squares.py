@@ -10,7 +10,7 @@ from isa.operations.vector import TensorTensor
 from isa.rules import check_call
 from isa.target import TARGETS
 from nki.advice.changed import only_applies, with_ops
-from nki.ir.nodes import Kernel, Op, operations
+from nki.ir.nodes import Op, TracedKernel, operations
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class SquaresOnVector:
 
     name = "squares-on-vector"
 
-    def run(self, kernel: Kernel) -> Kernel:
+    def run(self, kernel: TracedKernel) -> TracedKernel:
         replaced: dict[Op, Op] = {}
         for body in kernel.bodies:
             for op in operations(body):
@@ -41,7 +41,7 @@ class SquaresOnVector:
         return with_ops(kernel, replaced) if replaced else kernel
 
 
-def _product(op: Op, kernel: Kernel) -> Op | None:
+def _product(op: Op, kernel: TracedKernel) -> Op | None:
     """A plain square as the product of its operand with itself."""
     if not only_applies(op, "square"):
         return None

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from isa.errors import NeuronError
-from nki.ir.nodes import Kernel
+from nki.ir.nodes import TracedKernel
 from nki.transformations.copies import BalanceCopies
 from nki.transformations.hoist import Hoist
 from nki.transformations.in_psum import ReadInPsum
@@ -19,7 +19,7 @@ from nki.transformations.squares import SquaresOnVector
 class Transformation(Protocol):
     """A rewrite of the tile IR with its options."""
 
-    def run(self, kernel: Kernel) -> Kernel: ...
+    def run(self, kernel: TracedKernel) -> TracedKernel: ...
 
 
 TRANSFORMATIONS: Mapping[str, type[Transformation]] = MappingProxyType(
@@ -72,7 +72,7 @@ def _refused(what: str) -> NeuronError:
     )
 
 
-def transformed(kernel: Kernel, chosen: Iterable[Transformation]) -> Kernel:
+def transformed(kernel: TracedKernel, chosen: Iterable[Transformation]) -> TracedKernel:
     """A traced kernel after transformations, in order; itself without any."""
     results = kernel.results
     for one in chosen:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from isa.machine import debug
-from simulator.checks.propagation import Use, propagates
+from simulator.checks.propagation import Execution, propagates
 
 
 @propagates(debug.PrintTensor)
-def _print_tensor(use: Use) -> None:
+def _print_tensor(use: Execution) -> None:
     use.read(use.operand(0))

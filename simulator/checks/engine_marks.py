@@ -22,7 +22,7 @@ from simulator.device_state import CoreState
 Key = tuple[Any, ...]
 
 
-class Effect(NamedTuple):
+class EngineEffect(NamedTuple):
     """Whether an instruction reads engine state, whether it initialises all that it names, and
     whether it `overwrites` an operand that other uses of its row update."""
 
@@ -31,14 +31,14 @@ class Effect(NamedTuple):
     overwrites: bool = False
 
 
-_Says = Callable[[Sequence[Any]], Effect | None]
+_Says = Callable[[Sequence[Any]], EngineEffect | None]
 
-_NONE = Effect()
-_READS = Effect(reads=True)
-_WRITES = Effect(writes=True)
+_NONE = EngineEffect()
+_READS = EngineEffect(reads=True)
+_WRITES = EngineEffect(writes=True)
 
 
-def _command(position: int, idle: Effect | None) -> _Says:
+def _command(position: int, idle: EngineEffect | None) -> _Says:
     """The effect of the reduce command at a position of the values."""
     effects = {
         ReduceCommand.idle: idle,
@@ -50,14 +50,14 @@ def _command(position: int, idle: Effect | None) -> _Says:
     return lambda values: effects[values[position]]
 
 
-def _always(effect: Effect) -> _Says:
+def _always(effect: EngineEffect) -> _Says:
     return lambda values: effect
 
 
 def _product(accumulate: int) -> _Says:
     """Of a multiplication: what PSUM holds counts when it accumulates, as the value at a position
     says."""
-    return lambda values: Effect(reads=True, overwrites=not values[accumulate])
+    return lambda values: EngineEffect(reads=True, overwrites=not values[accumulate])
 
 
 EFFECTS: dict[str, _Says] = {
@@ -143,7 +143,7 @@ class EngineMarks:
         values: Sequence[Any],
         start: int,
         partitions: int,
-    ) -> tuple[int, Effect] | None:
+    ) -> tuple[int, EngineEffect] | None:
         """The number of the region that an instruction uses and what it does to it; None where the
         marks have to be followed each time."""
         says = effect_of(row)

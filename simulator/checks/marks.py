@@ -1,8 +1,8 @@
 """Marks of memory: which bytes were never written, hold uninitialised data, or are initialised.
 
-Marks are kept lazily. A `Region` (an allocation, or an HBM tensor) that is entirely initialised or
-entirely empty needs none; only partly written regions have bytes of marks. So an instruction whose
-operands lie in clean regions costs one comparison an operand.
+Marks are kept lazily. A `MarkedRegion` (an allocation, or an HBM tensor) that is entirely
+initialised or entirely empty needs none; only partly written regions have bytes of marks. So an
+instruction whose operands lie in clean regions costs one comparison an operand.
 
 The fill of uninitialised memory is lazy as well: an empty region gets its sentinel when something
 may see it, which is when it is read, or written in part. Most allocations are written as a whole.
@@ -94,7 +94,7 @@ class States:
         return view
 
 
-class Region:
+class MarkedRegion:
     """Bytes that are allocated together: a box [partitions, bytes] of an arena, or a tensor.
 
     `rivals` are the other regions of the arena that share bytes with it: one of them lives.
@@ -129,7 +129,7 @@ class Region:
         self.number = self.table.add(state)
         self.unsettled = False
         self.unfilled: Array | None = None
-        self.rivals: list[Region] = []
+        self.rivals: list[MarkedRegion] = []
 
     @property
     def state(self) -> int:
@@ -219,13 +219,13 @@ class Space:
         self.arena = pitch > 0
         self.pitch = pitch or max(self.size, 1)
         self._marks: Array | None = None
-        self._regions: dict[Box, Region] = {}
-        self._in_order: list[Region] = []
+        self._regions: dict[Box, MarkedRegion] = {}
+        self._in_order: list[MarkedRegion] = []
         self._boxes: Array = _NO_BOXES
-        self.whole: Region | None = None
+        self.whole: MarkedRegion | None = None
         if not self.arena:
-            self.whole = Region(self, (0, 1, 0, self.size), CLEAN if initialised else EMPTY)
-        self._rest: Region | None = None
+            self.whole = MarkedRegion(self, (0, 1, 0, self.size), CLEAN if initialised else EMPTY)
+        self._rest: MarkedRegion | None = None
 
     def move(self, buffer: Array) -> None:
         """The memory is this buffer from now on."""
@@ -233,10 +233,10 @@ class Space:
         self.address: int = buffer.__array_interface__["data"][0]
 
     @property
-    def rest(self) -> Region:
+    def rest(self) -> MarkedRegion:
         """What lies in no region, or across several: it goes by marks always."""
         if self._rest is None:
-            self._rest = Region(self, (0, 0, 0, 0), MIXED)
+            self._rest = MarkedRegion(self, (0, 0, 0, 0), MIXED)
         return self._rest
 
     @property
@@ -357,7 +357,7 @@ class Space:
                 high += (count - 1) * stride
         return partition, last, low, high
 
-    def begin(self, view: Array) -> Region | None:
+    def begin(self, view: Array) -> MarkedRegion | None:
         """An allocation begins where `view` lies: it is empty, what overlapped it is gone.
 
         Returns the region that is empty now, None when it is part of a tensor.
@@ -392,7 +392,7 @@ class Space:
 
     def expect(
         self, offset: int, itemsize: int, shape: Sequence[int], strides: Sequence[int]
-    ) -> Region | None:
+    ) -> MarkedRegion | None:
         """The region of an allocation that will begin where such a view is, `offset` bytes behind
         the memory's beginning; None in a tensor."""
         if self.whole is not None:
@@ -400,13 +400,13 @@ class Space:
         box = self._box_at(offset, itemsize, shape, strides)
         return self._regions.get(box) or self._enter(box)
 
-    def region_at(self, box: Box) -> Region | None:
+    def region_at(self, box: Box) -> MarkedRegion | None:
         """The region of an allocation in these partitions and bytes, whether it lives or not."""
         return self._regions.get(box)
 
     def holding(
         self, offset: int, itemsize: int, shape: Sequence[int], strides: Sequence[int]
-    ) -> Region | None:
+    ) -> MarkedRegion | None:
         """A region that holds all of a view `offset` bytes behind the memory's beginning, whether
         it lives now or not."""
         if self.whole is not None:
@@ -417,9 +417,9 @@ class Space:
             found = next((r for r in self._touching(box) if _within(box, r.box)), None)
         return found
 
-    def _enter(self, box: Box) -> Region:
+    def _enter(self, box: Box) -> MarkedRegion:
         """A new region; it knows its rivals, and they know it."""
-        region = Region(self, box, DEAD)
+        region = MarkedRegion(self, box, DEAD)
         region.rivals = self._touching(box)
         for other in region.rivals:
             other.rivals.append(region)
@@ -432,7 +432,7 @@ class Space:
         self._regions[box] = region
         return region
 
-    def _touching(self, box: Box) -> list[Region]:
+    def _touching(self, box: Box) -> list[MarkedRegion]:
         """The regions, dead ones too, that share bytes with a box."""
         first, last, low, high = self._boxes[:, : len(self._in_order)]
         shared = low < box[3]
@@ -441,7 +441,7 @@ class Space:
         shared &= last > box[0]
         return [self._in_order[index] for index in shared.nonzero()[0].tolist()]
 
-    def find(self, view: Array) -> Region:
+    def find(self, view: Array) -> MarkedRegion:
         """The living region that holds all of `view`, else `rest`, with marks that are valid."""
         if self.whole is not None:
             return self.whole
@@ -457,12 +457,12 @@ class Space:
 
     def living(
         self, offset: int, itemsize: int, shape: Sequence[int], strides: Sequence[int]
-    ) -> Region | None:
+    ) -> MarkedRegion | None:
         """The living region that holds all of a view `offset` bytes behind the memory's beginning;
         None where none does."""
         return self._living(self._box_at(offset, itemsize, shape, strides))
 
-    def _living(self, box: Box) -> Region | None:
+    def _living(self, box: Box) -> MarkedRegion | None:
         if self.whole is not None:
             return self.whole
         region = self._regions.get(box)
@@ -515,8 +515,8 @@ class Tracked:
         self.view = view
         self.name = name
         self.index = index
-        self.region: Region = _UNKNOWN
-        self.full: Region | None = None
+        self.region: MarkedRegion = _UNKNOWN
+        self.full: MarkedRegion | None = None
 
     def rebind(self, view: Array) -> None:
         """The operand is elsewhere now: its address depends on a register."""
@@ -525,7 +525,7 @@ class Tracked:
             self.region = _UNKNOWN
             self.full = None
 
-    def locate(self) -> Region:
+    def locate(self) -> MarkedRegion:
         """The region of the operand now; `rest` again and again, as it depends on the others."""
         region = self.region
         if region.state == DEAD or region is self.space._rest:

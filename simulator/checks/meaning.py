@@ -8,12 +8,12 @@ from functools import cache
 import numpy as np
 
 from isa.enums import ReduceCommand
-from isa.meaning import Apply, Choose, Element, Kept, Pattern, Previous, Term, contains
+from isa.meaning import Apply, Choose, Element, Pattern, Previous, Term, Unchanged, contains
 from isa.spec import MachineInstruction
 from simulator.checks.propagation import (
     PROPAGATION,
+    Execution,
     Mask,
-    Use,
     both,
     element_wise,
     refuse_unwritten,
@@ -31,7 +31,7 @@ from simulator.oracle.meaning import Values, chosen
 from simulator.views import Array
 
 
-def propagate(use: Use) -> None:
+def propagate(use: Execution) -> None:
     """Read the marks of the operands of an instruction and write those of its results."""
     for operand in use.operands:
         if operand is not None and operand.index is not None:
@@ -40,7 +40,7 @@ def propagate(use: Use) -> None:
 
 
 @cache
-def _of_meaning(row: type[MachineInstruction]) -> Callable[[Use], None]:
+def _of_meaning(row: type[MachineInstruction]) -> Callable[[Execution], None]:
     """How marks pass through a row that has no function of its own: element by element, unless its
     meaning folds, chooses or carries on."""
     meaning = row.meaning
@@ -50,7 +50,7 @@ def _of_meaning(row: type[MachineInstruction]) -> Callable[[Use], None]:
     return _by_meaning if special else element_wise
 
 
-def _by_meaning(use: Use) -> None:
+def _by_meaning(use: Execution) -> None:
     meaning, dst = use.row.meaning, use.operand(0)
     assert meaning is not None
     mask = _marks(use, meaning.result, Values(use.row, tuple(use.values)), None)
@@ -70,13 +70,13 @@ def _by_meaning(use: Use) -> None:
     dst.write(of_elements(mask, dst.view.shape))
 
 
-def _marks(use: Use, term: Term, values: Values, needed: Array | None) -> Mask:
+def _marks(use: Execution, term: Term, values: Values, needed: Array | None) -> Mask:
     """Marks of a term; those of elements that are not `needed` are not looked at."""
     if isinstance(term, (Element, Pattern)):
         return _read(use, term.field, values, needed)
     if isinstance(term, Previous):
         return _read(use, term.initial, values, None)
-    if isinstance(term, Kept):
+    if isinstance(term, Unchanged):
         # The elements that stay are as good as they were; they are not read.
         held = spread(use.operand(0).mask(), values.shape)
         return held if held is None or needed is None else held | ~needed
@@ -94,7 +94,7 @@ def _marks(use: Use, term: Term, values: Values, needed: Array | None) -> Mask:
     return found
 
 
-def _read(use: Use, field: str, values: Values, needed: Array | None) -> Mask:
+def _read(use: Execution, field: str, values: Values, needed: Array | None) -> Mask:
     """Marks of an operand's elements, recording a finding where one that counts is missing."""
     operand = use.operands[use.row.field_names.index(field)]
     mask = None if operand is None else operand.mask()

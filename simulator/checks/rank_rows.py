@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from isa.machine import ranks
-from simulator.checks.propagation import Use, propagates
+from simulator.checks.propagation import Execution, propagates
 
 
 @propagates(ranks.RankExchange)
-def _rank_exchange(use: Use) -> None:
+def _rank_exchange(use: Execution) -> None:
     use.read(use.operand(1))
     use.operand(0).write(None)
 
 
 @propagates(ranks.RankNumber)
-def _rank_number(use: Use) -> None:
+def _rank_number(use: Execution) -> None:
     use.operand(0).write(None)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from isa.alu import Activation, AluOperator
+from isa.alu import AluOperator, ScalarEngineFunction
 from isa.enums import Engine
 from isa.fields import Kind
 from isa.spec import MachineInstruction
@@ -71,7 +71,7 @@ _DESCRIPTIONS: dict[type, Callable[[Any], Any]] = {
     np.ndarray: _of_view,
     Indirect: _of_rows,
     AluOperator: _of_operator,
-    Activation: _of_operator,
+    ScalarEngineFunction: _of_operator,
 }
 
 _OPERANDS = frozenset({np.ndarray, Indirect})

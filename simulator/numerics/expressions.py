@@ -21,7 +21,7 @@ from simulator.numerics import special_values, transcendental
 from simulator.views import Array
 
 
-class Function:
+class CompiledExpression:
     """A compiled expression: `call(x, y, relu_param, out)` over arrays of the element type.
 
     `out` (same shape and type as the result) receives the result if given; `call` returns it.
@@ -123,7 +123,7 @@ def supports(expression: Expression, element: str) -> bool:
 
 
 @cache
-def compiled(expression: Expression, element: str = "float32") -> Function:
+def compiled(expression: Expression, element: str = "float32") -> CompiledExpression:
     """The function of an expression over arrays of the NumPy type named `element`."""
     table = _REAL if element == "float32" else _INTEGER
     number = np.dtype(element).type
@@ -158,7 +158,7 @@ def compiled(expression: Expression, element: str = "float32") -> Function:
     body = "\n".join("    " + line for line in lines)
     default = bind("default", number(0))
     source = f"def function(x, y=None, relu_param={default}, out=None):\n{body}\n"
-    return Function(expression, element, source, names)
+    return CompiledExpression(expression, element, source, names)
 
 
 # By name, because hashing an expression walks it.

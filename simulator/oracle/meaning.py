@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from isa.alu import ACTIVATIONS, ALU, Activation, AluOperator
+from isa.alu import ACTIVATIONS, ALU, AluOperator, ScalarEngineFunction
 from isa.enums import Engine
 from isa.fields import Attribute, Kind
 from isa.machine import MACHINE_INSTRUCTIONS
 from isa.meaning import (
-    Affine,
+    AffineNumber,
     Apply,
     Choose,
     Element,
@@ -70,7 +70,7 @@ class Values:
         if operator is None:
             return None, term.terms[:1]
         arity = operator.arity if isinstance(operator, AluOperator) else 1
-        if isinstance(operator, Activation) and operator.parameter is not None:
+        if isinstance(operator, ScalarEngineFunction) and operator.parameter is not None:
             arity = 2
         terms = term.terms[:arity]
         last = terms[-1]
@@ -83,7 +83,7 @@ class Values:
         value = self.fields[field]
         return load_fp32(value).reshape(-1) if isinstance(value, np.ndarray) else np.float32(value)
 
-    def affine(self, term: Affine) -> Array:
+    def affine(self, term: AffineNumber) -> Array:
         """An affine number for each element."""
         pattern, offset, multiplier = (
             self.fields[name] for name in (term.pattern, term.offset, term.multiplier)
@@ -137,7 +137,7 @@ def value_of(term: Term, values: Values, element: str = "float32", out: Array | 
         return like(bits(fields[term.field]), values.shape)
     if isinstance(term, Number):
         return np.dtype(element).type(term.value)
-    if isinstance(term, Affine):
+    if isinstance(term, AffineNumber):
         return values.affine(term)
     if isinstance(term, Position):
         count = int(np.prod(values.shape[1:]))
@@ -150,7 +150,7 @@ def value_of(term: Term, values: Values, element: str = "float32", out: Array | 
     operator, terms = values.taken(term)
     if operator is None:
         return value_of(terms[0], values, element, out)
-    if any(isinstance(part, Affine) for part in terms):
+    if any(isinstance(part, AffineNumber) for part in terms):
         element = "int32"
     given = [value_of(part, values, element) for part in terms]
     return _applied(term, operator, given, values, element, out)
@@ -247,7 +247,7 @@ def _compute_copy(row: type[MachineInstruction], state: CoreState, *fields: Any)
 def _compute_affine(row: type[MachineInstruction], state: CoreState, *fields: Any) -> None:
     """A use of a row whose results are affine numbers."""
     result = _meaning(row).result
-    assert isinstance(result, Affine)
+    assert isinstance(result, AffineNumber)
     store_integers(fields[0], Values(row, fields).affine(result))
 
 
@@ -285,7 +285,7 @@ def _computing(meaning: Meaning) -> Callable[..., None]:
     """What executes rows of such a meaning."""
     if meaning.copies:
         return _compute_copy
-    if isinstance(meaning.result, Affine):
+    if isinstance(meaning.result, AffineNumber):
         return _compute_affine
     return _compute_scan if contains(meaning.result, Previous) else _compute
 

@@ -17,7 +17,7 @@ SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ProfileComparison:
     """Two profiles side by side. `text()` and notebooks show it, `to_dict()` has every line.
 
     The changes of all causes of the critical path, as those of all lines, add up to the change of

@@ -28,7 +28,7 @@ SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class MeasuredInstruction:
     """One instruction, modelled and measured; times in ns, None where one side has it not."""
 
     engine: str
@@ -41,7 +41,7 @@ class Pair:
 class Against:
     """All pairs, and how long both runs take."""
 
-    pairs: list[Pair]
+    pairs: list[MeasuredInstruction]
     modelled_total_ns: float
     measured_total_ns: float
 
@@ -108,7 +108,7 @@ def against(path: str, program: Program, timeline: Timeline) -> Against:
         for number in range(max(len(ours), len(theirs))):
             one = ours[number] if number < len(ours) else None
             two = theirs[number] if number < len(theirs) else None
-            pairs.append(Pair(*key, one, two))
+            pairs.append(MeasuredInstruction(*key, one, two))
     begin = min(start for start, *_ in rows)
     total = max(start + ns for start, ns, *_ in rows) - begin
     return Against(pairs, timeline.total_ns, total)

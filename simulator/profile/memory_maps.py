@@ -18,7 +18,7 @@ from isa.target import resolve
 from simulator.timing.timeline import CoreTimeline, Lane
 
 
-class Held(NamedTuple):
+class AllocationSpan(NamedTuple):
     """An allocation: times in ns, its first byte in a partition, its bytes, and its tensor."""
 
     begin: float
@@ -34,7 +34,7 @@ class MemoryMap(NamedTuple):
     memory: Memory
     bytes: int
     used: int
-    held: list[Held]
+    held: list[AllocationSpan]
 
 
 def memory_maps(
@@ -55,7 +55,7 @@ def memory_maps(
         rows = [(time, box) for time, box in begun if box[0] is memory]
         names, ends = _names(program.cores[number].storages, rows), _ends(rows, total)
         held = [
-            Held(time, end, box[3], box[4], name)
+            AllocationSpan(time, end, box[3], box[4], name)
             for (time, box), end, name in zip(rows, ends, names)
         ]
         used = max((one.offset + one.bytes for one in held), default=0)
@@ -148,4 +148,4 @@ def spans_of(lane: Lane) -> tuple[Any, Any, Any]:
     )
 
 
-__all__ = ["Held", "MemoryMap", "memory_maps", "spans_of"]
+__all__ = ["AllocationSpan", "MemoryMap", "memory_maps", "spans_of"]

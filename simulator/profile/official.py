@@ -26,7 +26,7 @@ Number = float | int | bool
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ProfiledRun:
     """A profile, with what several of its figures need."""
 
     profile: Profile
@@ -73,7 +73,7 @@ class Run:
         return self.profile.flops / self.traffic if self.traffic else 0.0
 
 
-Value = Callable[[Run], Number]
+Value = Callable[[ProfiledRun], Number]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ def _transfers() -> Iterator[Metric]:
 
 
 def _kind(kind: str) -> Iterator[Metric]:
-    def of(run: Run) -> ModeTraffic:
+    def of(run: ProfiledRun) -> ModeTraffic:
         return run.profile.dma.modes[kind]
 
     if kind != "dynamic":  # the documents have only the parts of the whole of it
@@ -223,7 +223,7 @@ def _memory() -> Iterator[Metric]:
 
 def _engine(engine: Engine) -> Iterator[Metric]:
     def of(figure: str) -> Value:
-        def value(run: Run) -> Number:
+        def value(run: ProfiledRun) -> Number:
             found = (one for one in run.profile.engines if one.name == NAMES[engine])
             number: Number = next((getattr(one, figure) for one in found), 0)
             return number
@@ -248,7 +248,7 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _metrics()}
 
 def summary(found: Profile) -> dict[str, Number]:
     """Official name and value, of those that are computed."""
-    run = Run(found, resolve(found.target))
+    run = ProfiledRun(found, resolve(found.target))
     known = {one.name: one.value(run) for one in METRICS.values() if one.value is not None}
     return {"is_simulation": True, **known}
 

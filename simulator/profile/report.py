@@ -40,14 +40,14 @@ from simulator.profile.verdict import (
     path_lines,
     place_at,
 )
-from simulator.profile.work import Floor, floor, issuing, lower_bounds
+from simulator.profile.work import LeastTime, floor, issuing, lower_bounds
 from simulator.timing.flops import PRODUCTS
 from simulator.timing.flops import flops as instruction_flops
 from simulator.timing.timeline import Timeline
 from simulator.timing.uncertainty import uncertainty
 
 if TYPE_CHECKING:
-    from simulator.profile.comparison import Comparison
+    from simulator.profile.comparison import ProfileComparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class Profile:
     bound: str
     reason: str
     lower_bounds_ns: dict[str, float]
-    floor: Floor | None
+    floor: LeastTime | None
     throttled_ns: float
     table_loads: int
     table_load_ns: float
@@ -253,14 +253,14 @@ class Profile:
         few = self.instructions <= _DRAWN
         return (self.picture() if self.picture and few else "") + html(self.sections())
 
-    def compared_with(self, before: Profile) -> Comparison:
+    def compared_with(self, before: Profile) -> ProfileComparison:
         """What changed from an earlier profile, or that of another kernel or target, and why.
 
         The result has `text()` and `to_dict()`, and notebooks show it.
         """
-        from simulator.profile.comparison import Comparison
+        from simulator.profile.comparison import ProfileComparison
 
-        return Comparison(before, self)
+        return ProfileComparison(before, self)
 
     def save_html(self, path: str | os.PathLike[str], before: Profile | None = None) -> None:
         """Write the profile as one HTML file that needs no network: timeline, memories, roofline,

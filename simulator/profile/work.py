@@ -16,7 +16,7 @@ the latency of the first load and the last store, which nothing can hide."""
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class LeastTime:
     """What bounds a run that takes little more than its least time, `least_ns`: nothing but less of
     that work makes it much faster, and `helps` says so."""
 
@@ -64,7 +64,7 @@ def floor(
     cores: int,
     target: Target,
     issuers: frozenset[str] = frozenset(),
-) -> Floor | None:
+) -> LeastTime | None:
     """The floor that a run of `total` ns is at; None for one that could be faster as it is."""
     key = max(bounds, key=bounds.__getitem__, default="")
     if not key or not bounds[key] or total > NEAR * bounds[key]:
@@ -76,4 +76,6 @@ def floor(
     elif key in issuers:
         less = f"fewer and larger transfers, which {name} starts,"
     spare = key != "hbm" and cores < max(target.logical_core_sizes)
-    return Floor(name, bounds[key], f"only {less}{' or a second core' if spare else ''} would help")
+    return LeastTime(
+        name, bounds[key], f"only {less}{' or a second core' if spare else ''} would help"
+    )

@@ -17,8 +17,8 @@ import numpy as np
 
 from isa.columns import Flags, Integers, counted, distinct, elements, joined, ordered, starts_of
 from isa.columns.cells import Grid, coarsened, decisive_pairs
-from simulator.races.boxes import Boxes
-from simulator.races.clocks import Clocks, Steps
+from simulator.races.boxes import RegionColumns
+from simulator.races.clocks import Clocks, ExpansionSteps
 from simulator.races.prepare import OperandColumns, Prepared
 from simulator.races.regions import OverlapCache
 
@@ -33,7 +33,7 @@ class Pairs(NamedTuple):
     later: Integers
 
 
-class Accesses:
+class StepAccesses:
     """The accesses of the steps of an expansion.
 
     By access: its `step`, number `box` among `boxes`, whether it writes, and which `operand` of
@@ -41,7 +41,7 @@ class Accesses:
     """
 
     def __init__(
-        self, prepared: Prepared, steps: Steps, operands: OperandColumns | None = None
+        self, prepared: Prepared, steps: ExpansionSteps, operands: OperandColumns | None = None
     ) -> None:
         self._prepared = prepared
         self._steps = steps
@@ -53,7 +53,7 @@ class Accesses:
         offset, known = self._moved(which, number, offset)
         key = joined([number, offset - offset.min(initial=0), known])
         _, first, box = distinct(key)
-        self.boxes = Boxes(
+        self.boxes = RegionColumns(
             prepared.layout, prepared.patterns, number[first], offset[first], known[first] != 0
         )
         kept = ~self.boxes.empty[box]

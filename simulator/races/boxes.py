@@ -33,7 +33,7 @@ def at(pattern: AccessPattern, offset: int) -> AccessPattern:
     )
 
 
-class Boxes:
+class RegionColumns:
     """The regions of `patterns`, which lie in memories, moved by `offset`; row by row pattern
     number `which`. Where `known` is not set, registers decide the place.
 

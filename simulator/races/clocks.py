@@ -33,7 +33,7 @@ class Amounts(NamedTuple):
         return cls(starts, np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1]))
 
 
-class Steps:
+class ExpansionSteps:
     """The steps of an expansion: by step its `engine`, the `stream` and `epoch` of its end, and its
     number `number` among those of its engine, from 1 on. Streams are numbered: the engines first,
     then the queues of `Prepared`."""
@@ -79,7 +79,7 @@ class Clocks:
     def __init__(
         self,
         prepared: Prepared,
-        steps: Steps,
+        steps: ExpansionSteps,
         kinds: Kinds | None = None,
         ignored: tuple[int, int] = (-1, -1),
     ) -> None:
@@ -106,7 +106,7 @@ class Clocks:
     def _follow(
         self,
         prepared: Prepared,
-        steps: Steps,
+        steps: ExpansionSteps,
         meeting: Integers,
         waits: Amounts,
         orders: Integers,

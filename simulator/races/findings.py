@@ -13,8 +13,8 @@ from isa.errors import NeuronError
 from isa.machine import control
 from isa.spec import Instruction
 from simulator.exchange import misfit
-from simulator.races.accesses import Accesses
-from simulator.races.clocks import Clocks, Steps
+from simulator.races.accesses import StepAccesses
+from simulator.races.clocks import Clocks, ExpansionSteps
 from simulator.races.prepare import Prepared
 from simulator.races.race import Bounds, Race, Site
 from simulator.races.replicated import Key, replica_key
@@ -31,7 +31,12 @@ class Findings:
     """
 
     def __init__(
-        self, prepared: Prepared, steps: Steps, accesses: Accesses, clocks: Clocks, limit: int
+        self,
+        prepared: Prepared,
+        steps: ExpansionSteps,
+        accesses: StepAccesses,
+        clocks: Clocks,
+        limit: int,
     ) -> None:
         self.prepared = prepared
         self.steps = steps

@@ -31,8 +31,8 @@ from isa.enums import Engine
 from isa.files.stream import Pairs
 from isa.gc_pause import collection_paused
 from isa.program import Program
-from simulator.races.accesses import Accesses
-from simulator.races.clocks import Clocks, Steps
+from simulator.races.accesses import StepAccesses
+from simulator.races.clocks import Clocks, ExpansionSteps
 from simulator.races.expand import expand
 from simulator.races.findings import Findings
 from simulator.races.prepare import Kinds, Prepared
@@ -123,7 +123,7 @@ class Analysis:
 
     def __init__(self, program: Program) -> None:
         self.prepared = Prepared(program)
-        self.expansions: dict[Any, tuple[Steps, Accesses]] = {}
+        self.expansions: dict[Any, tuple[ExpansionSteps, StepAccesses]] = {}
         self.in_step: dict[Any, Race] = {}
 
     def findings(
@@ -196,11 +196,11 @@ class Analysis:
 
     def _expand(
         self, iterations: int | None, rounds: int, trace: ControlTrace | None = None
-    ) -> tuple[Steps, Accesses]:
+    ) -> tuple[ExpansionSteps, StepAccesses]:
         key = (iterations, rounds, trace is not None)
         if key not in self.expansions:
-            steps = Steps(self.prepared, expand(self.prepared, iterations, rounds, trace))
-            self.expansions[key] = steps, Accesses(self.prepared, steps)
+            steps = ExpansionSteps(self.prepared, expand(self.prepared, iterations, rounds, trace))
+            self.expansions[key] = steps, StepAccesses(self.prepared, steps)
         return self.expansions[key]
 
 

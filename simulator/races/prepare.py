@@ -52,7 +52,7 @@ class _Form:
         self.operands: tuple[tuple[int, bool], ...] = operands
 
 
-class Operand(NamedTuple):
+class TemplateOperand(NamedTuple):
     """An operand of a template: which pattern it is, the column of its template's numbers that
     holds its offset (-1: none, the offset is part of the pattern), and whether it is written."""
 
@@ -64,7 +64,7 @@ class Operand(NamedTuple):
 OperandColumns = tuple[Integers, Integers, Integers, Integers]
 
 
-class Templates:
+class TemplateColumns:
     """The templates of a program, with a row for each in the columns.
 
     `instructions`: the templates. `stream` each belongs to, among `Prepared.streams`. `queue`: the
@@ -82,7 +82,7 @@ class Templates:
         self.meeting: list[int] = []
         self.recorded: list[bool] = []
         self.steers: list[bool] = []
-        self.operands: list[list[Operand]] = []
+        self.operands: list[list[TemplateOperand]] = []
 
 
 class Kinds:
@@ -145,7 +145,7 @@ class Prepared:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.layout = Layout(program)
-        self.templates = Templates()
+        self.templates = TemplateColumns()
         self.kinds = Kinds()
         self.queues: dict[tuple[int, int, int], int] = {}
         self.meetings: dict[Meeting, int] = {}
@@ -182,7 +182,7 @@ class Prepared:
         if form.meets:
             where = template.row.meeting(values, core)
             meeting = self.meetings.setdefault(where, len(self.meetings))
-        operands: list[Operand] = []
+        operands: list[TemplateOperand] = []
         if form.operands:
             column = {position: number for number, position in enumerate(moving(template), 1)}
             for position, write in form.operands:
@@ -203,14 +203,16 @@ class Prepared:
         table.steers.append(form.steers)
         table.operands.append(operands)
 
-    def _operand(self, core: int, pattern: AccessPattern, column: int, write: bool) -> Operand:
+    def _operand(
+        self, core: int, pattern: AccessPattern, column: int, write: bool
+    ) -> TemplateOperand:
         memory = self.layout.memory(core, pattern)
         if write:
             self._written.add(memory)
         number = self._patterns.setdefault((memory, id(pattern)), len(self.patterns))
         if number == len(self.patterns):
             self.patterns.append((pattern, memory))
-        return Operand(number, column, write)
+        return TemplateOperand(number, column, write)
 
     def _number(self, columns: list[StreamColumns]) -> None:
         """Number instructions and templates through."""

@@ -18,16 +18,16 @@ from isa.access import AccessPattern
 from isa.machine import control
 from isa.program import RegisterReference
 from isa.spec import Instruction, MachineInstruction
-from simulator.races.accesses import Accesses
-from simulator.races.clocks import Clocks, Steps
+from simulator.races.accesses import StepAccesses
+from simulator.races.clocks import Clocks, ExpansionSteps
 from simulator.races.prepare import Prepared
 from simulator.races.value_numbers import (
     COPIES,
-    Box,
+    BoxContents,
     EngineStates,
     Memories,
-    Numbering,
-    Tile,
+    MemoryBox,
+    ValueNumbering,
     deciding_attributes,
     fixed_key,
     interchangeable,
@@ -37,7 +37,7 @@ ROLES_WITH_DATA = frozenset({"input", "inout", "constant"})
 """Tensors that hold something before a program runs."""
 
 
-def meetings_of(prepared: Prepared, steps: Steps, clocks: Clocks) -> list[list[int]]:
+def meetings_of(prepared: Prepared, steps: ExpansionSteps, clocks: Clocks) -> list[list[int]]:
     """The steps that meet, each time in the order in which they come."""
     meetings = list(prepared.meetings)
     meeting = np.array(prepared.templates.meeting, np.int64)
@@ -89,19 +89,19 @@ class _Stream:
 class SameWrites:
     """The numbers of what the steps of an execution write."""
 
-    def __init__(self, prepared: Prepared, steps: Steps, clocks: Clocks) -> None:
+    def __init__(self, prepared: Prepared, steps: ExpansionSteps, clocks: Clocks) -> None:
         self._prepared = prepared
         self._steps = steps
-        self._numbering = Numbering()
+        self._numbering = ValueNumbering()
         self._memories = Memories(self._numbering)
         columns = prepared.operands(lambda memory: True)
         self._pattern = columns[1]
-        self._accesses = Accesses(prepared, steps, columns)
+        self._accesses = StepAccesses(prepared, steps, columns)
         self._reads, self._writes = self._roles()
         self._forms: dict[int, _Form] = {}
         self._streams = [_Stream() for _ in prepared.streams]
         self._states = EngineStates(self._numbering)
-        self._sent: dict[int, Tile] = {}
+        self._sent: dict[int, BoxContents] = {}
         self._meeting: dict[int, list[int]] = {}
         for group in meetings_of(prepared, steps, clocks):
             self._meeting.update(dict.fromkeys(group, group))
@@ -216,7 +216,7 @@ class SameWrites:
         memory, shared, box = self._box(operand)
         return self._memories.read(core, memory, shared, box)
 
-    def _box(self, operand: int) -> tuple[int, bool, Box]:
+    def _box(self, operand: int) -> tuple[int, bool, MemoryBox]:
         """The memory of an access, whether all cores see it, and the box."""
         boxes, number = self._accesses.boxes, int(self._accesses.box[operand])
         memory, row0, row1, column0, column1 = boxes.columns[number].tolist()
@@ -226,7 +226,11 @@ class SameWrites:
             begin -= row0 * self._prepared.layout.pitch(tensor)
             declaration = self._prepared.program.tensors[tensor]
             shared = declaration.core is None or declaration.role in ROLES_WITH_DATA
-        return memory, shared, Box(row0, row1, column0, column1, bool(boxes.exact[number]), begin)
+        return (
+            memory,
+            shared,
+            MemoryBox(row0, row1, column0, column1, bool(boxes.exact[number]), begin),
+        )
 
     # -- meetings -----------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ _NO_VALUE = frozenset({Kind.register, Kind.target, Kind.engine, Kind.dma_engine,
 Key = tuple[Hashable, ...]
 
 
-class Numbering:
+class ValueNumbering:
     """Gives equal keys equal numbers."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Numbering:
         return self._numbers.setdefault(key, len(self._numbers))
 
 
-class Digests(Numbering):
+class Digests(ValueNumbering):
     """Numbers that are hashes of their keys: nothing is kept, however many there are. Two keys have
     the same with a probability of some 10^-18. A key has words and integers of at least -1 (Python
     gives -1 and -2 one hash)."""
@@ -61,7 +61,7 @@ _FAR = 1 << 60
 """What makes a place positive, for keys."""
 
 
-class Box(NamedTuple):
+class MemoryBox(NamedTuple):
     """Rows and columns of a memory, as those of `simulator.races.regions.Region`; `exact`: all
     bytes of them are meant. `column` is that of the first byte that is, in the first row."""
 
@@ -93,7 +93,7 @@ _MOST_PIECES = 512
 """Pieces of one operand that are looked at pair by pair."""
 
 
-class Contents:
+class MemoryContents:
     """What was written to one memory, in pieces, the oldest first. Of exact writes what later ones
     cover is dropped. It does not grow with the writes: exact ones have room for so many, and others
     are gathered in one piece when they are many."""
@@ -106,7 +106,7 @@ class Contents:
         self._used = 0
         self._loose = 0
 
-    def place(self, box: Box, pieces: Sequence[Piece]) -> None:
+    def place(self, box: MemoryBox, pieces: Sequence[Piece]) -> None:
         """Put pieces of values into a box, in place of what is there if it is exact."""
         few = self._few
         if few is not None:
@@ -137,10 +137,10 @@ class Contents:
         self._rows[self._used : self._used + len(pieces)] = pieces
         self._used += len(pieces)
 
-    def add(self, later: Contents) -> None:
+    def add(self, later: MemoryContents) -> None:
         """Put what another memory holds in place of what is here."""
         for piece in later.every():
-            self.place(Box(*piece[:4], bool(piece[4]), 0), (piece,))
+            self.place(MemoryBox(*piece[:4], bool(piece[4]), 0), (piece,))
 
     def _gather(self) -> None:
         """One piece in place of all that are not exact, where these are many; its number stands for
@@ -157,7 +157,7 @@ class Contents:
         rest = [one for one in every if one[4]]
         self._few, self._rows, self._used = [], None, 0
         gathered = row0, row1, column0, column1, 0, row0, column0, number
-        self.place(Box(0, 0, 0, 0, False, 0), [*rest, gathered])
+        self.place(MemoryBox(0, 0, 0, 0, False, 0), [*rest, gathered])
         self._loose = 1
 
     def every(self) -> list[Piece]:
@@ -166,7 +166,7 @@ class Contents:
             return self._few
         return [tuple(one) for one in self._rows[: self._used].tolist()]
 
-    def pieces(self, box: Box) -> list[Piece]:
+    def pieces(self, box: MemoryBox) -> list[Piece]:
         """What has a byte in a box."""
         if self._few is not None:
             return [one for one in self._few if _meets(one, box)]
@@ -174,7 +174,7 @@ class Contents:
         return [tuple(one) for one in rows[_meeting(rows, box)].tolist()]
 
 
-def within(pieces: list[Piece], box: Box) -> tuple[list[Piece], bool]:
+def within(pieces: list[Piece], box: MemoryBox) -> tuple[list[Piece], bool]:
     """What pieces have in a box, seen from its first byte, and whether that is all of the box."""
     box0, box1, left, right, exact, column = box
     found: list[Piece] = []
@@ -207,7 +207,7 @@ def within(pieces: list[Piece], box: Box) -> tuple[list[Piece], bool]:
     return found, whole or (apart and exact and filled == (box1 - box0) * (right - left))
 
 
-def _meets(piece: Piece, box: Box) -> bool:
+def _meets(piece: Piece, box: MemoryBox) -> bool:
     """Whether a piece shares a byte with a box."""
     return (
         piece[0] < box.row1
@@ -217,13 +217,13 @@ def _meets(piece: Piece, box: Box) -> bool:
     )
 
 
-def _meeting(rows: Any, box: Box) -> Any:
+def _meeting(rows: Any, box: MemoryBox) -> Any:
     """Which pieces, as rows of integers, share a byte with a box."""
     meets = (rows[:, 0] < box.row1) & (rows[:, 1] > box.row0)
     return meets & (rows[:, 2] < box.column1) & (rows[:, 3] > box.column0)
 
 
-def _without(pieces: Sequence[Piece], box: Box) -> list[Piece]:
+def _without(pieces: Sequence[Piece], box: MemoryBox) -> list[Piece]:
     """What pieces have outside of a box, at most four rectangles each, behind those that are not in
     it at all. Those that are not exact stay as they are, unless all of them is inside."""
     kept, found = [], []
@@ -260,11 +260,11 @@ def _apart(pieces: list[Piece]) -> tuple[bool, int]:
     return int(meets.sum()) == len(pieces), int(sizes[exact != 0].sum())
 
 
-Place = tuple[Hashable, bool, Box]
+Place = tuple[Hashable, bool, MemoryBox]
 """A memory, whether it is shared, and a box in it."""
 
 
-class Tile(NamedTuple):
+class BoxContents(NamedTuple):
     """What was in a box: rows and columns, its pieces if they are all known, and its number."""
 
     extent: tuple[int, int]
@@ -278,22 +278,22 @@ class Memories:
     `read` and `write` are told the core, the memory, whether it is shared, and the box.
     """
 
-    def __init__(self, numbering: Numbering) -> None:
+    def __init__(self, numbering: ValueNumbering) -> None:
         self._numbering = numbering
-        self._common: dict[Hashable, Contents] = {}
+        self._common: dict[Hashable, MemoryContents] = {}
         # By core: its own memories, what it wrote to shared ones since the last meeting, and what
         # it sees of those that it has read since.
-        self._own: dict[int, dict[Hashable, Contents]] = {}
-        self._since: dict[int, dict[Hashable, Contents]] = {}
-        self._seen: dict[int, dict[Hashable, Contents]] = {}
+        self._own: dict[int, dict[Hashable, MemoryContents]] = {}
+        self._since: dict[int, dict[Hashable, MemoryContents]] = {}
+        self._seen: dict[int, dict[Hashable, MemoryContents]] = {}
 
-    def write(self, core: int, memory: Hashable, shared: bool, box: Box, number: int) -> None:
+    def write(self, core: int, memory: Hashable, shared: bool, box: MemoryBox, number: int) -> None:
         """A core writes a value with a number."""
         row0, row1, column0, column1, exact, column = box
         piece = row0, row1, column0, column1, int(exact), row0, column, number
         self._place(core, (memory, shared, box), (piece,))
 
-    def read(self, core: int, memory: Hashable, shared: bool, box: Box) -> int:
+    def read(self, core: int, memory: Hashable, shared: bool, box: MemoryBox) -> int:
         """The number of what is in a box. Of a memory on chip what was never written counts as
         the same on all cores: reading it is an error of its own."""
         place = memory, shared, box
@@ -310,14 +310,14 @@ class Memories:
             return self._numbering.of("initial", memory, *box, *key)
         return self._numbering.of("read", *key)
 
-    def tile(self, core: int, memory: Hashable, shared: bool, box: Box) -> Tile:
+    def tile(self, core: int, memory: Hashable, shared: bool, box: MemoryBox) -> BoxContents:
         """What is in a box, to be put elsewhere."""
         place = memory, shared, box
         pieces, whole = self._pieces(core, place)
         number = self._number(place, pieces, whole)
-        return Tile(box.extent, pieces if whole and box.exact else None, number)
+        return BoxContents(box.extent, pieces if whole and box.exact else None, number)
 
-    def put(self, core: int, place: Place, tile: Tile) -> None:
+    def put(self, core: int, place: Place, tile: BoxContents) -> None:
         """A core gets a tile: what is in it was made as it was made."""
         memory, shared, to = place
         if tile.pieces is None or not to.exact or to.extent != tile.extent:
@@ -334,7 +334,7 @@ class Memories:
         memory, shared, box = place
         contents = (self._since if shared else self._own).setdefault(core, {})
         if memory not in contents:
-            contents[memory] = Contents()
+            contents[memory] = MemoryContents()
         contents[memory].place(box, pieces)
         if shared and memory in self._seen.get(core, ()):
             self._seen[core][memory].place(box, pieces)
@@ -346,14 +346,14 @@ class Memories:
         pieces = [] if contents is None else contents.pieces(box)
         return within(pieces, box) if pieces else (pieces, False)
 
-    def _shared(self, core: int, memory: Hashable) -> Contents | None:
+    def _shared(self, core: int, memory: Hashable) -> MemoryContents | None:
         """What a core sees of a shared memory: what all have written, and what it has since."""
         common, since = self._common.get(memory), self._since.get(core, {}).get(memory)
         if common is None or since is None:
             return common or since
         seen = self._seen.setdefault(core, {})
         if memory not in seen:
-            seen[memory] = Contents()
+            seen[memory] = MemoryContents()
             seen[memory].add(common)
             seen[memory].add(since)
         return seen[memory]
@@ -367,13 +367,13 @@ class Memories:
         for core in sorted(cores):
             self._seen.pop(core, None)
             for memory, contents in self._since.pop(core, {}).items():
-                self._common.setdefault(memory, Contents()).add(contents)
+                self._common.setdefault(memory, MemoryContents()).add(contents)
 
 
 class EngineStates:
     """The numbers of what the engines of each core hold."""
 
-    def __init__(self, numbering: Numbering) -> None:
+    def __init__(self, numbering: ValueNumbering) -> None:
         self._numbering = numbering
         self._held: dict[tuple[int, Engine, str], int] = {}
 

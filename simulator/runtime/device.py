@@ -44,7 +44,7 @@ def metadata_of(declaration: TensorDeclaration) -> TensorMetadata:
 class NrtTensor:
     """Bytes in the memory of a core."""
 
-    def __init__(self, device: Device, core_id: int, size: int, name: str) -> None:
+    def __init__(self, device: RuntimeDevice, core_id: int, size: int, name: str) -> None:
         self.core_id = core_id
         self.size = size
         self.name = name
@@ -71,7 +71,7 @@ class NrtModel:
 
     def __init__(
         self,
-        device: Device,
+        device: RuntimeDevice,
         program: Program,
         ranges: Sequence[IndexRange],
         core_id: int,
@@ -99,7 +99,7 @@ class NrtModel:
             raise run_error(error, world.size) from error
 
 
-class Device:
+class RuntimeDevice:
     """What one process holds of a machine, from its first use until `close`. `nrtpy` shows it as
     the object of `get_nrtpy_singleton`."""
 

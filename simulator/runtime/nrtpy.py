@@ -37,7 +37,7 @@ import numpy as np
 
 from isa.dtypes import DTYPES
 from isa.errors.calls import named_arguments
-from simulator.runtime.device import Device, NrtModel, NrtTensor, TensorMetadata, metadata_of
+from simulator.runtime.device import NrtModel, NrtTensor, RuntimeDevice, TensorMetadata, metadata_of
 from simulator.runtime.index_ranges import complaints
 from simulator.runtime.status import NrtError, NrtpyError, Status
 from simulator.runtime.visible_cores import clear_visible_cores, set_visible_cores
@@ -49,7 +49,7 @@ _MODES = ("device", "host")
 class _Process:
     """The one device of a process, while there is one."""
 
-    device: Device | None = None
+    device: RuntimeDevice | None = None
 
 
 @cache
@@ -91,11 +91,11 @@ def reset() -> None:
         clear_visible_cores()
 
 
-def get_nrtpy_singleton() -> Device:
+def get_nrtpy_singleton() -> RuntimeDevice:
     """The device of this process, which starts here."""
     process = _process()
     if process.device is None:
-        process.device = Device()
+        process.device = RuntimeDevice()
     return process.device
 
 

@@ -24,9 +24,9 @@ from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine import dma
 from isa.spec import Instruction
-from simulator.checks.engine_marks import Effect, effect_of
+from simulator.checks.engine_marks import EngineEffect, effect_of
 from simulator.checks.marks import Box
-from simulator.straight_line.live_ranges import Accesses, Lives, Operand
+from simulator.straight_line.live_ranges import AccessSequence, Lives, TouchedOperand
 from simulator.uses import Uses, uses_of
 
 LEAST_ROW = 1024
@@ -36,7 +36,7 @@ MOST_READS = 4
 """Reads of a tile up to which a copy of it, which begins at a line of cache, is not worth while."""
 
 
-class Kind(NamedTuple):
+class UseKind(NamedTuple):
     """How the uses of a template run. `idle`: they have nothing to do but to wait for others and
     let others go on. `spared`: transfers onto the very bytes that they read, which only look
     whether these are initialised. `unread`: nobody reads the tile that they write first."""
@@ -52,7 +52,7 @@ class Elision(NamedTuple):
     known."""
 
     uses: Uses
-    kinds: list[Kind]
+    kinds: list[UseKind]
     holders: list[Integers]
 
 
@@ -69,12 +69,12 @@ class CoreElision:
         if found is None:
             uses = uses_of(instructions)
             nowhere = [np.full_like(uses.offsets(key), -1) for key in range(len(uses.templates))]
-            found = Elision(uses, [Kind()] * len(uses.templates), nowhere)
+            found = Elision(uses, [UseKind()] * len(uses.templates), nowhere)
             self.streams[engine] = found
         return found
 
 
-class Rows(NamedTuple):
+class TileRows(NamedTuple):
     """The other end of transfers of all of a tile, row by row and bit by bit: a tensor whose rows
     are `step` bytes apart."""
 
@@ -88,7 +88,7 @@ class Rows(NamedTuple):
         return AccessPattern(self.pattern.memory, tile.dtype, 0, dims, tensor=tensor)
 
 
-def rows_of(tile: AccessPattern, pattern: AccessPattern) -> Rows | None:
+def rows_of(tile: AccessPattern, pattern: AccessPattern) -> TileRows | None:
     """The rows that `pattern` has in HBM, if a transfer of `tile`, all of an allocation, moves it
     there, or from there, row by row and bit by bit."""
     size = DTYPES[tile.dtype].size
@@ -102,7 +102,7 @@ def rows_of(tile: AccessPattern, pattern: AccessPattern) -> Rows | None:
     (step, rows), row = pattern.dims
     if rows != tile.partitions or row != (1, count) or step < count or count * size < LEAST_ROW:
         return None
-    return Rows(pattern, step * size)
+    return TileRows(pattern, step * size)
 
 
 class Seen(NamedTuple):
@@ -115,12 +115,12 @@ class Seen(NamedTuple):
     unread: Flags
 
     @classmethod
-    def nothing(cls, accesses: Accesses) -> Seen:
+    def nothing(cls, accesses: AccessSequence) -> Seen:
         count = accesses.operand.size
         return cls(np.full(count, -1), *np.zeros((3, count), np.bool_))
 
 
-def foreseen(accesses: Accesses, lives: Lives, tensors: Collection[int], alone: bool) -> Seen:
+def foreseen(accesses: AccessSequence, lives: Lives, tensors: Collection[int], alone: bool) -> Seen:
     """What is known of the accesses of a core. `tensors` are those that nobody writes; `alone`: the
     program has no other core, of which it is not known what comes between a result and its
     transfer."""
@@ -137,7 +137,7 @@ class _Looking:
     """Finds out what allocations are used for. The uses of allocation n are accesses, indices
     included, `uses[starts[n] : starts[n + 1]]` in their order; the first one is its beginning."""
 
-    def __init__(self, accesses: Accesses, lives: Lives) -> None:
+    def __init__(self, accesses: AccessSequence, lives: Lives) -> None:
         operands = accesses.operands
         self._accesses = accesses
         on_chip = np.flatnonzero(accesses.life >= 0)
@@ -148,7 +148,7 @@ class _Looking:
         self._size = accesses.of([DTYPES[one.pattern.dtype].size for one in operands])
         self._fills = _fills(accesses, lives)
 
-    def _each(self, holds: Callable[[Operand], bool]) -> Flags:
+    def _each(self, holds: Callable[[TouchedOperand], bool]) -> Flags:
         """By access what holds of its operand."""
         accesses = self._accesses
         return np.array([holds(one) for one in accesses.operands], np.bool_)[accesses.operand]
@@ -225,7 +225,7 @@ _DTYPES = list(DTYPES)
 _LOAD, _STORE = 1, 2
 
 
-def _transfer(one: Operand) -> int:
+def _transfer(one: TouchedOperand) -> int:
     """Whether an operand is a tile that a transfer fills from rows in HBM, or stores to some."""
     if one.template.row is not dma.DmaCopy or not one.pattern.memory.on_chip or one.position < 0:
         return 0
@@ -235,7 +235,7 @@ def _transfer(one: Operand) -> int:
     return _STORE if one.position else _LOAD
 
 
-def _fills(accesses: Accesses, lives: Lives) -> Flags:
+def _fills(accesses: AccessSequence, lives: Lives) -> Flags:
     """Which accesses are all of the allocation that they lie in, in the order of its bytes."""
     operands, life = accesses.operands, accesses.life
     in_order = [
@@ -257,19 +257,19 @@ def _fills(accesses: Accesses, lives: Lives) -> Flags:
     return same
 
 
-def _is_first_result(one: Operand) -> bool:
+def _is_first_result(one: TouchedOperand) -> bool:
     return (one.position,) == one.template.row.writes[:1]
 
 
-def _goes_through(one: Operand) -> bool:
+def _goes_through(one: TouchedOperand) -> bool:
     """Whether an instruction only reads an operand, row by row."""
     return one.position >= 0 and one.template.row.by_row and one.reads and not one.writes
 
 
-def _may_write_rows(one: Operand) -> bool:
+def _may_write_rows(one: TouchedOperand) -> bool:
     """Whether an instruction that goes through rows has one result, which this is, and does nothing
     to the state of its engine."""
     row = one.template.row
     effect = effect_of(row)
-    idle = effect is None or effect(one.template.values) == Effect()
+    idle = effect is None or effect(one.template.values) == EngineEffect()
     return row.by_row and idle and row.writes == (one.position,) and not one.reads

@@ -16,7 +16,7 @@ from isa.enums import Engine
 from isa.machine.scalar import ACCUMULATORS, TABLE
 from isa.machine.tensor import STATIONARY
 from isa.spec import Instruction
-from simulator.checks.engine_marks import TILES, Effect, effect_of
+from simulator.checks.engine_marks import TILES, EngineEffect, effect_of
 
 
 class UnknownStateError(Exception):
@@ -114,7 +114,7 @@ def _use(template: Instruction, reading: set[Engine]) -> _Use | None:
         return _Use(_Place(TILES[row.name](values), 0, 0), effect.writes, False)
     if effect is None and engine in reading:
         raise UnknownStateError
-    if effect is None or effect == Effect():
+    if effect is None or effect == EngineEffect():
         return None  # It leaves registers undefined that nobody reads, or as they are.
     pattern = values[(*row.writes, *row.reads)[0]]
     low = pattern.start_partition + sum(values[position] for position in row.lane_fields)
@@ -123,7 +123,7 @@ def _use(template: Instruction, reading: set[Engine]) -> _Use | None:
     return _Use(place, effect.writes, changes)
 
 
-def _effect(instruction: Instruction) -> Effect | None:
+def _effect(instruction: Instruction) -> EngineEffect | None:
     """What an instruction does to engine state; None where it leaves that undefined."""
     says = effect_of(instruction.row)
     assert says is not None, "the row names its state"

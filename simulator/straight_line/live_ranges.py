@@ -19,10 +19,10 @@ from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.machine.control import StorageBegin
 from isa.spec import Instruction
-from simulator.straight_line.turns import StraightStream, Turns
+from simulator.straight_line.turns import StraightStream, StreamTurns
 
 
-class Operand(NamedTuple):
+class TouchedOperand(NamedTuple):
     """An operand of a template, or (`position` is ~its position then) the indices of one: `low` to
     `high` are the bytes that it touches of a partition, from its offset on; `column` is its place
     among the operands that move, -1 where `pattern` has its offset."""
@@ -45,12 +45,12 @@ class Operand(NamedTuple):
         return self.position in self.template.row.writes
 
 
-class Accesses(NamedTuple):
+class AccessSequence(NamedTuple):
     """The accesses of a core in the order in which they happen: the number of the operand in
     `operands`, which use of its template it is, the turn of the instruction, and from which byte on
     it is. On chip `life` is the allocation that holds it."""
 
-    operands: list[Operand]
+    operands: list[TouchedOperand]
     operand: Integers
     use: Integers
     turn: Integers
@@ -75,11 +75,11 @@ class Lives(NamedTuple):
     end: Integers
 
 
-class Walk(NamedTuple):
+class CoreLives(NamedTuple):
     """What a core does with its allocations."""
 
     streams: list[StraightStream]
-    accesses: Accesses
+    accesses: AccessSequence
     lives: Lives
 
 
@@ -87,7 +87,7 @@ MEMORIES = [memory for memory in Memory if memory.on_chip]
 """The memories on chip, by number."""
 
 
-def operands_of(streams: Sequence[StraightStream]) -> list[Operand]:
+def operands_of(streams: Sequence[StraightStream]) -> list[TouchedOperand]:
     """The operands of all templates of a core, in the order in which an instruction has them."""
     found = []
     for number, stream in enumerate(streams):
@@ -99,11 +99,11 @@ def operands_of(streams: Sequence[StraightStream]) -> list[Operand]:
                     continue
                 column = moving.index(position) if position in moving else -1
                 given = number, key, position, column, pattern, template
-                found.append(Operand(*given, *extent(pattern)))
+                found.append(TouchedOperand(*given, *extent(pattern)))
                 indices = pattern.vector_offset
                 if indices is not None:
                     given = number, key, ~position, -1, indices, template
-                    found.append(Operand(*given, *extent(indices)))
+                    found.append(TouchedOperand(*given, *extent(indices)))
     return found
 
 
@@ -124,7 +124,7 @@ def extent(pattern: AccessPattern) -> tuple[int, int]:
     return low, high
 
 
-def walks_of(turns: Turns) -> list[Walk] | None:
+def walks_of(turns: StreamTurns) -> list[CoreLives] | None:
     """What the cores of a program do; None where an access on chip lies in no allocation, or
     registers move it."""
     walks = [
@@ -135,7 +135,7 @@ def walks_of(turns: Turns) -> list[Walk] | None:
     return found if len(found) == len(walks) else None
 
 
-def _walk(streams: list[StraightStream]) -> Walk | None:
+def _walk(streams: list[StraightStream]) -> CoreLives | None:
     operands = operands_of(streams)
     if any(one.pattern.memory.on_chip and one.pattern.registers for one in operands):
         return None
@@ -155,7 +155,7 @@ def _walk(streams: list[StraightStream]) -> Walk | None:
     operand, use, turn, offset, ended = (c[order] for c in (operand, use, turn, offset, ended))
     on_chip = np.array([one.pattern.memory.on_chip for one in operands], np.bool_)[operand]
     begins = np.array([_begins(one) for one in operands], np.bool_)[operand]
-    accesses = Accesses(operands, operand, use, turn, offset, np.full(order.size, -1))
+    accesses = AccessSequence(operands, operand, use, turn, offset, np.full(order.size, -1))
     boxes, which = _boxes(accesses, on_chip)
     life = _holders(boxes, which, begins[on_chip])
     if (life < 0).any():
@@ -165,14 +165,14 @@ def _walk(streams: list[StraightStream]) -> Walk | None:
     np.maximum.at(end, life, ended[on_chip])
     memory, first, last, low, high = boxes[which[begins[on_chip]]].T
     lives = Lives(memory, first, last, low, high, turn[begins], end)
-    return Walk(streams, accesses, lives)
+    return CoreLives(streams, accesses, lives)
 
 
-def _begins(operand: Operand) -> bool:
+def _begins(operand: TouchedOperand) -> bool:
     return operand.template.row is StorageBegin and operand.pattern.memory.on_chip
 
 
-def _boxes(accesses: Accesses, on_chip: Any) -> tuple[Integers, Integers]:
+def _boxes(accesses: AccessSequence, on_chip: Any) -> tuple[Integers, Integers]:
     """The different boxes on chip, as rows of memory, partitions and bytes (as of `Lives`), and by
     access on chip which it is."""
     operands = accesses.operands

@@ -32,26 +32,26 @@ from simulator.memory import LINE
 from simulator.straight_line.elision import (
     CoreElision,
     Elision,
-    Kind,
-    Rows,
     Seen,
+    TileRows,
+    UseKind,
     foreseen,
     rows_of,
 )
 from simulator.straight_line.first_fit import first_fit
-from simulator.straight_line.live_ranges import MEMORIES, Operand, Walk
+from simulator.straight_line.live_ranges import MEMORIES, CoreLives, TouchedOperand
 from simulator.straight_line.turns import StraightStream
-from simulator.uses import Part, Uses, assembled
+from simulator.uses import PartialUses, Uses, assembled
 
 
-class Placed(NamedTuple):
+class HostProgram(NamedTuple):
     """A program as the host runs it, and what is known of each of its cores."""
 
     program: Program
     cores: list[CoreElision]
 
 
-def placed(program: Program, walks: Sequence[Walk], ahead: bool = True) -> Placed:
+def placed(program: Program, walks: Sequence[CoreLives], ahead: bool = True) -> HostProgram:
     """A bound program with its allocations in other places, or itself; `walks` are those of its
     cores.
 
@@ -83,15 +83,15 @@ def placed(program: Program, walks: Sequence[Walk], ahead: bool = True) -> Place
         others = {engine: stream for engine, stream in core.streams.items() if not stream}
         cores.append(CoreProgram({**streams, **others}, core.queues, core.storages))
         known.append(elision)
-    return Placed(replace(program, cores=cores), known)
+    return HostProgram(replace(program, cores=cores), known)
 
 
-def unplaced(program: Program) -> Placed:
+def unplaced(program: Program) -> HostProgram:
     """A program as it is, of which nothing is known."""
-    return Placed(program, [CoreElision() for _ in program.cores])
+    return HostProgram(program, [CoreElision() for _ in program.cores])
 
 
-def _lowest(walk: Walk, seen: Seen, target: Target) -> Integers | None:
+def _lowest(walk: CoreLives, seen: Seen, target: Target) -> Integers | None:
     """The lowest bytes that are free while it lives for every allocation that needs a place, others
     stay; None if they are not enough."""
     capacities = {
@@ -117,7 +117,7 @@ class _Moving:
     """Writes the streams of a core with its allocations in other places, from byte `low` of their
     partitions on."""
 
-    def __init__(self, walk: Walk, seen: Seen, low: Integers) -> None:
+    def __init__(self, walk: CoreLives, seen: Seen, low: Integers) -> None:
         accesses, lives = walk.accesses, walk.lives
         self._walk = walk
         self._seen = seen
@@ -126,7 +126,7 @@ class _Moving:
         moved = np.append(low - lives.low, 0)
         life = accesses.life
         self._offset = accesses.offset + moved[life]
-        self._rows: dict[int, Rows] = {}
+        self._rows: dict[int, TileRows] = {}
         self._follow_rows()
         where = [lives.first, lives.last, low, lives.high + moved[:-1]]
         found = distinct(joined(where)) if low.size else distinct(low)
@@ -175,7 +175,7 @@ class _Moving:
 
     def _parts(
         self, stream: StraightStream, key: int, numbers: Sequence[int]
-    ) -> Iterator[tuple[Part, Kind, Integers]]:
+    ) -> Iterator[tuple[PartialUses, UseKind, Integers]]:
         """The uses of a template, apart where the places of their operands make several of it, with
         their kind and holders as of `Elision`."""
         uses, seen = stream.uses, self._seen
@@ -212,11 +212,11 @@ class _Moving:
             there = [int(column[first]) for column in told]
             template = self._template(uses.templates[key], operands, there)
             rows = np.concatenate([semaphores[its], offsets[its]], axis=1)
-            kind = Kind(*(bool(flag[first]) for flag in flags))
-            yield Part(template, places[its], rows), kind, holders[its]
+            kind = UseKind(*(bool(flag[first]) for flag in flags))
+            yield PartialUses(template, places[its], rows), kind, holders[its]
 
     def _template(
-        self, old: Instruction, operands: Sequence[Operand], told: Sequence[int]
+        self, old: Instruction, operands: Sequence[TouchedOperand], told: Sequence[int]
     ) -> Instruction:
         """A template whose accesses take place at the rows of transfers, or have their indices
         elsewhere, as `told` says by operand."""

@@ -30,8 +30,8 @@ from isa.machine.tensor import STATIONARY
 from isa.program import CoreProgram, Program, RegisterReference
 from isa.spec import Instruction
 from simulator.straight_line.engine_states import UnknownStateError, states_of
-from simulator.straight_line.live_ranges import Walk
-from simulator.uses import Part, assembled
+from simulator.straight_line.live_ranges import CoreLives
+from simulator.uses import PartialUses, assembled
 
 LEAST_COST = 2e6
 """Nanoseconds that a program takes, roughly, from which on it is worth two slices."""
@@ -89,7 +89,7 @@ def _cost(instruction: Instruction) -> float:
     return cost
 
 
-def halves(program: Program, walk: Walk) -> tuple[Program, Program] | None:
+def halves(program: Program, walk: CoreLives) -> tuple[Program, Program] | None:
     """The two slices of a bound program of one core, which does `walk`, each a program of one
     serial stream; None where it has no halves of the same cost that share little, does not multiply
     matrices, or orders its instructions by more than the tiles and the engine state that they use.
@@ -118,7 +118,7 @@ def halves(program: Program, walk: Walk) -> tuple[Program, Program] | None:
     return one, other
 
 
-def _steps(program: Program, walk: Walk, templates: Sequence[Instruction]) -> _Steps:
+def _steps(program: Program, walk: CoreLives, templates: Sequence[Instruction]) -> _Steps:
     """What each instruction uses. Raises _NotSlicedError."""
     _refuse(program, templates)
     operands, accesses = walk.accesses.operands, walk.accesses
@@ -321,7 +321,7 @@ def divide_steps(
     return True
 
 
-def _apart(walk: Walk, steps: _Steps, sides: Integers) -> bool:
+def _apart(walk: CoreLives, steps: _Steps, sides: Integers) -> bool:
     """Whether the slices write to no byte of HBM both."""
     uses = [
         (stream.uses, key) for stream in walk.streams for key in range(len(stream.uses.templates))
@@ -358,7 +358,7 @@ def _disjoint(left: Sequence[Footprint], right: Sequence[Footprint]) -> bool:
     return not any(units(touched).any() for touched in right if touched.width)
 
 
-def _slice(program: Program, walk: Walk, steps: _Steps, mine: Flags) -> Program:
+def _slice(program: Program, walk: CoreLives, steps: _Steps, mine: Flags) -> Program:
     """Some of the steps as a program."""
     (core,) = program.cores
     template, use = steps.template[mine], steps.use[mine]
@@ -368,10 +368,10 @@ def _slice(program: Program, walk: Walk, steps: _Steps, mine: Flags) -> Program:
             places = np.flatnonzero(template == number)
             offsets = stream.uses.offsets(key)[use[places]]
             numbers = np.concatenate([np.zeros((places.size, 1), np.int64), offsets], axis=1)
-            parts.append(Part(old, places, numbers))
+            parts.append(PartialUses(old, places, numbers))
             number += 1
     halt = Instruction(Halt, Engine.unknown, ())
-    parts.append(Part(halt, np.array([template.size]), np.zeros((1, 1), np.int64)))
+    parts.append(PartialUses(halt, np.array([template.size]), np.zeros((1, 1), np.int64)))
     columns = assembled([part for part in parts if part.places.size], [((), ())])
     streams: dict[Engine, MutableSequence[Instruction]] = {Engine.unknown: Stream(columns)}
     return replace(program, cores=[CoreProgram(streams, core.queues, core.storages)])

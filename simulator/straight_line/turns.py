@@ -36,7 +36,7 @@ class StraightStream(NamedTuple):
     ended: Integers
 
 
-class Turns(NamedTuple):
+class StreamTurns(NamedTuple):
     """How many cores a program without control flow has, their streams, and whether semaphores are
     0 in the end."""
 
@@ -45,7 +45,7 @@ class Turns(NamedTuple):
     balanced: bool
 
 
-def turns_of(program: Program) -> Turns | None:
+def turns_of(program: Program) -> StreamTurns | None:
     """How the streams of a bound program take turns; None where it has loops or branches, or ends
     before its last instruction, by a deadlock perhaps."""
     streams = [
@@ -71,7 +71,7 @@ def turns_of(program: Program) -> Turns | None:
     )
     if count != order.size or kinds.halts_early:
         return None
-    return Turns(
+    return StreamTurns(
         len(program.cores), list(_numbered(streams, begins, order, passed)), not semaphores.any()
     )
 

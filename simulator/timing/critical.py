@@ -25,7 +25,7 @@ from isa.enums import Engine
 from simulator.timing import events as e
 from simulator.timing.events import TIMES
 from simulator.timing.layout import INTEGER, NUMBER
-from simulator.timing.plan import Plan
+from simulator.timing.plan import TimingPlan
 
 
 class Cause(Enum):
@@ -201,7 +201,7 @@ class Walked(NamedTuple):
     """What the walk leaves: steps in the order in which it met them, the parts of their time one
     behind another, and the columns of the stalls."""
 
-    plan: Plan
+    plan: TimingPlan
     step: np.ndarray
     spent: np.ndarray
     waiting: np.ndarray
@@ -209,7 +209,7 @@ class Walked(NamedTuple):
     held: np.ndarray
 
 
-def walk(path: Path, plan: Plan, dma_engines: int) -> CriticalPath:
+def walk(path: Path, plan: TimingPlan, dma_engines: int) -> CriticalPath:
     """The critical path of a recorded run, from its end to its start."""
     count, nodes = plan.first[-1], path.nodes
     most = min(nodes, 2 * count)
@@ -238,7 +238,7 @@ def walk(path: Path, plan: Plan, dma_engines: int) -> CriticalPath:
     return CriticalPath(Walked(plan, step[:steps], spent[: steps * PARTS], *waits))
 
 
-def _templates(plan: Plan, dma_engines: int) -> list[np.ndarray]:
+def _templates(plan: TimingPlan, dma_engines: int) -> list[np.ndarray]:
     """Of every template: its time at full rate where the tensor engine may slow it down, else a
     time that is never exceeded; of transfers the share of evenly spread work, of descriptors, and
     of what the DMA engines compute."""

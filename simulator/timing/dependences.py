@@ -19,8 +19,8 @@ from isa.columns.jit import jit_when_long
 from isa.cost_formula import elements
 from isa.spec import Instruction
 from simulator.timing import events as e
-from simulator.timing.boxes import Boxes
-from simulator.timing.templates import Template
+from simulator.timing.boxes import TemplateBoxes
+from simulator.timing.templates import TimedTemplate
 
 LOOK_BACK = 4
 """Earlier instructions of its engine that an instruction is checked against for its operands;
@@ -31,7 +31,7 @@ _LAST, _FIRST = 1, 1 << LOOK_BACK
 
 
 @dataclass(slots=True)
-class Uses:
+class OwnResults:
     """Of each instruction, the earlier ones of its engine whose last (`results`), and whose first
     result (`firsts`) it needs; and which instructions such a list names (`noted`)."""
 
@@ -41,15 +41,15 @@ class Uses:
 
 
 def own_results(
-    templates: Sequence[Template],
-    boxes: Boxes,
+    templates: Sequence[TimedTemplate],
+    boxes: TemplateBoxes,
     streams: Sequence[int],
     kinds: Integers,
     of: Integers,
     base: Integers,
     numbers: Integers,
     independent: Integers,
-) -> Uses:
+) -> OwnResults:
     """What instructions of a program take from earlier ones of their own engine.
 
     `streams`: where each stream begins, and the last ends. `kinds`, `of` and `base`: of each
@@ -76,7 +76,7 @@ def own_results(
     noted = np.zeros(size, np.bool_)
     results = _lists(size, flags, _LAST, consumers, begin, computes, noted)
     firsts = _lists(size, flags, _FIRST, consumers, begin, computes, noted)
-    return Uses(results, firsts, noted)
+    return OwnResults(results, firsts, noted)
 
 
 def _candidates(

@@ -12,7 +12,7 @@ from isa.enums import Engine
 from isa.target import Target
 from simulator.timing import events as e
 from simulator.timing.assumptions import Assumptions
-from simulator.timing.plan import Plan, running
+from simulator.timing.plan import TimingPlan, running
 
 INTEGER, NUMBER = np.int64, np.float64
 _MODE = 14
@@ -22,7 +22,7 @@ PAIRS = ((Engine.vector, Engine.scalar), (Engine.vector, Engine.gpsimd))
 """Engines that share memory ports."""
 
 
-def instruction_columns(plan: Plan) -> list[np.ndarray]:
+def instruction_columns(plan: TimingPlan) -> list[np.ndarray]:
     """Columns of the instructions."""
     uses = plan.uses
     return [
@@ -31,7 +31,7 @@ def instruction_columns(plan: Plan) -> list[np.ndarray]:
     ]  # fmt: skip
 
 
-def semaphore_columns(plan: Plan) -> list[np.ndarray]:
+def semaphore_columns(plan: TimingPlan) -> list[np.ndarray]:
     """What instructions wait for and update: of each pair of such lists, where its waits begin,
     their semaphores and amounts, then those of its updates."""
     found: list[np.ndarray] = []
@@ -44,7 +44,7 @@ def semaphore_columns(plan: Plan) -> list[np.ndarray]:
 
 
 def template_columns(
-    plan: Plan, target: Target, assume: Assumptions
+    plan: TimingPlan, target: Target, assume: Assumptions
 ) -> tuple[list[np.ndarray], np.ndarray, int]:
     """Columns of the templates, how many cores meet at each meeting, and the number of activation
     tables."""
@@ -92,7 +92,7 @@ def template_columns(
     return columns, np.array([size for _, size in meetings.values()], INTEGER), len(tables)
 
 
-def _ranks(plan: Plan) -> dict[tuple[int, Engine], int]:
+def _ranks(plan: TimingPlan) -> dict[tuple[int, Engine], int]:
     """Which of the engines of its core that meet others each such stream is."""
     found: dict[tuple[int, Engine], int] = {}
     for stream, place in enumerate(plan.streams):
@@ -101,7 +101,7 @@ def _ranks(plan: Plan) -> dict[tuple[int, Engine], int]:
     return found
 
 
-def port_pairs(plan: Plan) -> list[tuple[int, int]]:
+def port_pairs(plan: TimingPlan) -> list[tuple[int, int]]:
     """(owner, reader) of the streams that share ports."""
     number = {place: stream for stream, place in enumerate(plan.streams)}
     found = []

@@ -22,14 +22,14 @@ from isa.program import Program
 from isa.target import Target
 from simulator.timing import events as e
 from simulator.timing.assumptions import Assumptions
-from simulator.timing.boxes import Boxes
-from simulator.timing.dependences import Uses, own_results
+from simulator.timing.boxes import TemplateBoxes
+from simulator.timing.dependences import OwnResults, own_results
 from simulator.timing.ports import occupied
-from simulator.timing.templates import Template, Templates
+from simulator.timing.templates import TemplateTimer, TimedTemplate
 
 
 @dataclass(slots=True)
-class Plan:
+class TimingPlan:
     """A program ready to be timed.
 
     `streams` are (core, engine); `first` is the first instruction of each, and where the last ends,
@@ -44,12 +44,12 @@ class Plan:
     first_templates: list[int]
     semaphores: list[int]
     queues: list[int]
-    templates: list[Template]
+    templates: list[TimedTemplate]
     of: Integers
     kinds: Integers
     pairs: list[tuple[Pairs, Pairs]]
     semaphores_of: Integers
-    uses: Uses
+    uses: OwnResults
     ports: Integers
 
     def stream(self, instruction: int) -> int:
@@ -60,7 +60,7 @@ class Plan:
         """The instructions of a stream."""
         return slice(self.first[stream], self.first[stream + 1])
 
-    def templates_of(self, stream: int) -> list[Template]:
+    def templates_of(self, stream: int) -> list[TimedTemplate]:
         """The templates of a stream."""
         begin, end = self.first_templates[stream : stream + 2]
         return self.templates[begin:end]
@@ -70,7 +70,7 @@ class Plan:
         return bool((self.kinds[self.slice(stream)] == e.LOAD_TILE).any())
 
 
-def plan_program(program: Program, target: Target, assume: Assumptions) -> Plan:
+def plan_program(program: Program, target: Target, assume: Assumptions) -> TimingPlan:
     """A bound program ready to be timed; engines without instructions have no stream."""
     streams, columns = [], []
     for core, found in enumerate(program.cores):
@@ -80,7 +80,7 @@ def plan_program(program: Program, target: Target, assume: Assumptions) -> Plan:
                 columns.append(in_columns(stream, encoded=False))
     sizes = [column.order.size for column in columns]
     first = running(sizes)
-    made = Templates(target)
+    made = TemplateTimer(target)
     templates = [made.template(one) for column in columns for one in column.templates]
     first_templates = running(len(column.templates) for column in columns)
     of = _joined(column.order + many for column, many in zip(columns, first_templates))
@@ -88,7 +88,7 @@ def plan_program(program: Program, target: Target, assume: Assumptions) -> Plan:
     semaphores, pairs, pairs_before = _semaphores(streams, columns, len(program.cores))
     semaphores_of = numbers[base] + np.repeat(np.array(pairs_before, np.int64), sizes)
     kinds = np.array([template.kind for template in templates], np.int64)[of]
-    boxes = Boxes.of(templates)
+    boxes = TemplateBoxes.of(templates)
     number = {place: stream for stream, place in enumerate(streams)}
     independent = [first[number[c, engine]] + at for c, engine, at in assume.independent]
     uses = own_results(
@@ -99,7 +99,7 @@ def plan_program(program: Program, target: Target, assume: Assumptions) -> Plan:
         ports = occupied(templates, boxes, streams, first, of, base, numbers, target)
     _hold_up(kinds, templates, of, uses, ports)
     queues = running(len(core.queues) for core in program.cores)
-    return Plan(
+    return TimingPlan(
         streams,
         first,
         first_templates,
@@ -174,7 +174,7 @@ def _semaphores(
 
 
 def _hold_up(
-    kinds: Integers, templates: list[Template], of: Integers, uses: Uses, ports: Integers
+    kinds: Integers, templates: list[TimedTemplate], of: Integers, uses: OwnResults, ports: Integers
 ) -> None:
     """Instructions of which something besides semaphores and their engine decides when they start,
     or that others name, become COMPUTE_EXTRA."""

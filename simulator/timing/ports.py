@@ -19,16 +19,16 @@ from isa.enums import Engine, Memory
 from isa.spec import Instruction
 from isa.target import Target
 from simulator.timing import events as e
-from simulator.timing.boxes import Boxes
-from simulator.timing.templates import Template
+from simulator.timing.boxes import TemplateBoxes
+from simulator.timing.templates import TimedTemplate
 
 SHARED_PORT = 1 << 8
 """Bit of a port mask for the bus that VectorE and GpSimd share; the bits below are PSUM banks."""
 
 
 def occupied(
-    templates: Sequence[Template],
-    boxes: Boxes,
+    templates: Sequence[TimedTemplate],
+    boxes: TemplateBoxes,
     streams: Sequence[tuple[int, Engine]],
     first: Sequence[int],
     of: Integers,
@@ -81,7 +81,7 @@ _PSUM = list(Memory).index(Memory.psum)
 
 
 def _by_template(
-    templates: Sequence[Template], boxes: Boxes, target: Target
+    templates: Sequence[TimedTemplate], boxes: TemplateBoxes, target: Target
 ) -> tuple[Integers, Integers]:
     """Of every template the ports that it occupies wherever its operands are, and whether it
     occupies the PSUM banks that they are in."""

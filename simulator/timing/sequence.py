@@ -17,7 +17,7 @@ from isa.columns import Integers
 from isa.errors import NeuronError
 from simulator.timing import events as e
 from simulator.timing.flow import Flow
-from simulator.timing.plan import Plan
+from simulator.timing.plan import TimingPlan
 from simulator.watchdog import Watchdog
 
 
@@ -55,7 +55,7 @@ class Sequence:
 
 
 def follow(
-    plan: Plan,
+    plan: TimingPlan,
     stream: int,
     flow: Flow,
     watchdog: Watchdog,
@@ -72,7 +72,7 @@ class _Follower:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: TimingPlan,
         stream: int,
         flow: Flow,
         watchdog: Watchdog,

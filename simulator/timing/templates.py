@@ -55,7 +55,7 @@ def kind_of(row: type[MachineInstruction]) -> int:
 
 
 @dataclass(slots=True)
-class Template:
+class TimedTemplate:
     """Instructions of one stream that differ only in addresses and semaphores.
 
     `instruction` is one of them, with operands at offset 0. `interval`: ns that it holds its
@@ -103,20 +103,22 @@ class Template:
         return 0.0, 0.0 if self.kind == e.LOAD_TILE else spent
 
 
-class Templates:
+class TemplateTimer:
     """Makes templates; transfers that differ only in addresses are planned once."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self.transfers: dict[Any, Transfer] = {}
 
-    def template(self, instruction: Instruction) -> Template:
+    def template(self, instruction: Instruction) -> TimedTemplate:
         """The template of an instruction."""
         row = instruction.row
         if row.cost is None:
             raise NeuronError("not-supported", f"{row.name} has no cost: it cannot be timed.")
         measured = row.cost.measure(instruction, self.target)
-        found = Template(instruction, kind_of(row), measured.interval_ns, measured.completion_ns)
+        found = TimedTemplate(
+            instruction, kind_of(row), measured.interval_ns, measured.completion_ns
+        )
         if found.kind == e.COMPUTE:
             found.drain, found.table = measured.drain_ns, _table(instruction)
         elif found.kind == e.DMA:

@@ -15,7 +15,7 @@ import nki.language as nl
 from graph_compiler.storage.arena import ShareArenas, local_bytes
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
-from nki.ir import Kernel, Loop
+from nki.ir import Loop, TracedKernel
 from nki.ir.checks.verify import verify
 from nki.ir.nodes import operations, storages
 from nki.ir.text import parse_kernel, print_kernel
@@ -27,7 +27,7 @@ from simulator.races.happens_before import check
 A = np.random.default_rng(5).standard_normal((16, 32)).astype(np.float32)
 
 
-def shared(kernel: Kernel) -> Kernel:
+def shared(kernel: TracedKernel) -> TracedKernel:
     """The kernel with arenas, which is legal and survives printing."""
     moved = ShareArenas().run(kernel)
     verify(moved)
@@ -35,13 +35,13 @@ def shared(kernel: Kernel) -> Kernel:
     return moved
 
 
-def device(kernel: Kernel, *inputs: Any) -> list[Any]:
+def device(kernel: TracedKernel, *inputs: Any) -> list[Any]:
     program = compile_kernel(kernel)
     assert check(program) == []
     return run(program, list(inputs)).outputs
 
 
-def assert_equal(kernel: Kernel, *inputs: Any) -> list[Any]:
+def assert_equal(kernel: TracedKernel, *inputs: Any) -> list[Any]:
     """The outputs, which are the same bits without arenas, with them, and in the author's order."""
     plain, moved = kernel, shared(kernel)
     expected = device(plain, *inputs)
@@ -50,10 +50,10 @@ def assert_equal(kernel: Kernel, *inputs: Any) -> list[Any]:
     return expected
 
 
-def traced(function: Any, *shapes: Any, cores: int = 1) -> Kernel:
+def traced(function: Any, *shapes: Any, cores: int = 1) -> TracedKernel:
     specs = [nki.TensorSpec(shape, nl.float32) for shape in shapes]
     jitted = nki.jit(function)
-    kernel: Kernel = (jitted[cores] if cores > 1 else jitted).trace(*specs, target="trn2")
+    kernel: TracedKernel = (jitted[cores] if cores > 1 else jitted).trace(*specs, target="trn2")
     return kernel
 
 
@@ -242,7 +242,7 @@ def test_random_chains(steps: Any) -> None:
     assert_no_live_tensors_meet(moved)
 
 
-def assert_no_live_tensors_meet(kernel: Kernel) -> None:
+def assert_no_live_tensors_meet(kernel: TracedKernel) -> None:
     owner: dict[int, Any] = {}
     (body,) = kernel.bodies
     last = {t: at for at, op in enumerate(operations(body)) for t in storages(op.values)}

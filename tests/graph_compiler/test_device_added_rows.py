@@ -12,7 +12,7 @@ import pytest
 from graph_compiler import compile, freeze, parse_text
 from graph_compiler.lower import limits
 from graph_compiler.lower.device import _in_bf16
-from graph_compiler.lower.limits import Limits
+from graph_compiler.lower.limits import PlanLimits
 from isa.machine.elementwise import TensorTensor
 
 DEPTH, INNER, COLUMNS = 96, 384, 320
@@ -52,7 +52,7 @@ def wanted(arrays: list[Any]) -> Any:
 @pytest.fixture
 def spread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of more than 255 elements are not loaded by each partition."""
-    monkeypatch.setattr(limits, "plans", lambda cores: (Limits(loaded=255),))
+    monkeypatch.setattr(limits, "plans", lambda cores: (PlanLimits(loaded=255),))
 
 
 def sums(compiled: Any) -> int:

@@ -72,7 +72,7 @@ def test_tiles_cover_a_nest_once(case: tuple[list[nest.Axis], int, bool]) -> Non
     for tiling in nest.tilings(axes, 1, room, reduced):
         seen: list[np.ndarray[Any, Any]] = []
 
-        def visit(tile: nest.Tile, tiling: nest.Tiling, seen: Any = seen) -> None:
+        def visit(tile: nest.NestTile, tiling: nest.Tiling, seen: Any = seen) -> None:
             assert tile.sizes[0] <= nest.PARTITIONS
             assert len(tile.sizes) <= 1 + nest.FREE_RANK
             assert np.prod(tile.sizes[1:]) <= max(1, room)

@@ -11,7 +11,7 @@ import pytest
 import graph_compiler
 from graph_compiler import compile, freeze, parse_text
 from graph_compiler.lower.assemble import assemble
-from graph_compiler.lower.limits import Limits
+from graph_compiler.lower.limits import PlanLimits
 from graph_compiler.timing import static_timeline
 from isa.target import TARGETS
 from nki.ir.nodes import operations
@@ -52,7 +52,9 @@ def test_rows_that_the_tensor_engine_spreads_are_exact(
     w[-2:] = ml_dtypes.finfo(DTYPES[type]).max, ml_dtypes.finfo(DTYPES[type]).tiny
     module = parse_text(SHIFTED.replace("TYPE", type))
     expected = compile(module, target)(x, b, w)[0]
-    monkeypatch.setattr("graph_compiler.lower.limits.plans", lambda cores=1: (Limits(loaded=255),))
+    monkeypatch.setattr(
+        "graph_compiler.lower.limits.plans", lambda cores=1: (PlanLimits(loaded=255),)
+    )
     compiled = compile(module, target)
     np.testing.assert_array_equal(
         compiled(x, b, w)[0].astype(np.float32), expected.astype(np.float32)
@@ -61,7 +63,7 @@ def test_rows_that_the_tensor_engine_spreads_are_exact(
 
 def test_such_rows_are_loaded_once() -> None:
     module = parse_text(SHIFTED.replace("TYPE", "f32"))
-    kernel = assemble(module, TARGETS["trn2"], limits=Limits(loaded=255))
+    kernel = assemble(module, TARGETS["trn2"], limits=PlanLimits(loaded=255))
     products = [op for body in getattr(kernel, "kernel", kernel).bodies for op in operations(body)]
     assert sum(op.row.name == "nc_matmul" for op in products) == 4  # two rows, two banks each
 

@@ -11,7 +11,7 @@ import pytest
 
 from graph_compiler import compile, parse_text
 from graph_compiler.lower import limits
-from graph_compiler.lower.limits import Limits
+from graph_compiler.lower.limits import PlanLimits
 from isa.machine.dma import DmaTranspose
 from isa.machine.tensor import TransposeStationary
 
@@ -38,7 +38,7 @@ def rows_used(compiled: Any) -> set[Any]:
 def test_transfers_turn_left_operands(
     target: str, type: str, rows: int, depth: int, columns: int, by_dma: bool, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(limits, "plans", lambda cores: (Limits(turned=511),))
+    monkeypatch.setattr(limits, "plans", lambda cores: (PlanLimits(turned=511),))
     text = f"""HloModule m
 ENTRY e {{
  x = {type}[{rows},{depth}] parameter(0)

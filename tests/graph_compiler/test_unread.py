@@ -6,10 +6,10 @@ from graph_compiler.storage.unread import DropUnread
 from isa.enums import Memory
 from isa.target import TARGETS
 from nki.ir.builder.kernel_builder import Builder
-from nki.ir.nodes import Kernel, operations
+from nki.ir.nodes import TracedKernel, operations
 
 
-def chain(reads: tuple[int, ...] = ()) -> Kernel:
+def chain(reads: tuple[int, ...] = ()) -> TracedKernel:
     """x -> chip -> three tensors in HBM, one made of another; those with the numbers in `reads`
     are copied into results."""
     builder = Builder(TARGETS["trn2"], name="chain")
@@ -28,7 +28,7 @@ def chain(reads: tuple[int, ...] = ()) -> Kernel:
     return builder.kernel()
 
 
-def count(kernel: Kernel) -> int:
+def count(kernel: TracedKernel) -> int:
     return sum(1 for body in kernel.bodies for op in operations(body) if op.row.name == "dma_copy")
 
 

@@ -118,14 +118,14 @@ def _run(program: Any, native: bool = True, placed: bool = True) -> Any:
     NumPy."""
     from isa.binding import bind
     from isa.errors import NeuronError
-    from simulator.watchdog import Limits, limited
+    from simulator.watchdog import RunLimits, limited
 
     try:
         bound = within("binding", lambda: bind(program, {s.name: SIZES for s in program.symbols}))
         inputs = _inputs(bound)
         if inputs is None:
             return "large"
-        with limited(Limits(INSTRUCTIONS, 60.0)):
+        with limited(RunLimits(INSTRUCTIONS, 60.0)):
             result = within("running", lambda: _loaded(bound, native, placed).run(inputs))
     except NeuronError as error:
         return f"refused to run: {error.code}"

@@ -12,7 +12,7 @@ from program_strategies import instructions
 
 from isa.access import AccessPattern
 from isa.alu import ALU
-from isa.columns.rolled import Rows
+from isa.columns.rolled import RolledRows
 from isa.enums import Engine, Memory
 from isa.errors import NeuronError
 from isa.files.archive import program_files, read_files
@@ -160,9 +160,9 @@ def test_parts_that_do_not_fit_are_refused():
         {"templates": [add(0, 64, 0), *rolled.templates[1:]]},
         {"templates": [add(0, 0, 0, waits=((1, 1),)), *rolled.templates[1:]]},
         {"semaphores": rolled.semaphores[:-1]},
-        {"uses": Rows(uses.order, [column[:-1] for column in uses.columns])},
-        {"uses": Rows(uses.order, [[[-1] * 32, *uses.columns[0][1:]], *uses.columns[1:]])},
-        {"uses": Rows(uses.order[:-1], uses.columns)},
+        {"uses": RolledRows(uses.order, [column[:-1] for column in uses.columns])},
+        {"uses": RolledRows(uses.order, [[[-1] * 32, *uses.columns[0][1:]], *uses.columns[1:]])},
+        {"uses": RolledRows(uses.order[:-1], uses.columns)},
     ]
     for change in broken:
         with pytest.raises((ValueError, IndexError)):

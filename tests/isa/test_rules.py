@@ -12,7 +12,7 @@ from isa.enums import DgeMode, Engine, MatmulPerfMode, Memory, ReduceCommand
 from isa.errors import CATALOGUE
 from isa.fields import Kind
 from isa.operations import OPERATIONS
-from isa.rules import Call, check_call, dge_mode, transpose_engine
+from isa.rules import OperationCall, check_call, dge_mode, transpose_engine
 from isa.spec import defaults
 from isa.target import resolve
 from isa.wording import functions
@@ -156,7 +156,7 @@ def test_legal_calls(name, given):
     row, target = OPERATIONS[name], resolve("trn2")
     values = dict.fromkeys(row.field_names) | defaults(row) | given
     resolved = row.resolve(tuple(values[n] for n in row.field_names), target)
-    call = Call(row.field_names, resolved, target)
+    call = OperationCall(row.field_names, resolved, target)
     assert [rule.check(call) for rule in row.rules] == [None] * len(row.rules)
 
 

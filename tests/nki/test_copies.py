@@ -8,11 +8,11 @@ from isa.alu import ACTIVATIONS, ALU
 from isa.enums import Engine, Memory
 from isa.target import TARGETS
 from nki.ir.builder.kernel_builder import Builder
-from nki.ir.nodes import Kernel, operations
+from nki.ir.nodes import TracedKernel, operations
 from nki.transformations.copies import BalanceCopies
 
 
-def products(target: str, dtype: str, functions: int = 0) -> Kernel:
+def products(target: str, dtype: str, functions: int = 0) -> TracedKernel:
     """Eight copies out of PSUM, and so many functions for the scalar engine."""
     builder = Builder(TARGETS[target], name="products")
     x = builder.parameter((128, 512), "float32", "x")
@@ -36,7 +36,7 @@ def products(target: str, dtype: str, functions: int = 0) -> Kernel:
     return builder.kernel()
 
 
-def copiers(kernel: Kernel) -> Counter[Engine]:
+def copiers(kernel: TracedKernel) -> Counter[Engine]:
     """How many copies out of PSUM each engine makes."""
     return Counter(
         op.values[-1]

@@ -15,7 +15,7 @@ from isa.spec import Instruction
 from nki.cli.application import run
 from nki.difference import MODES, compare_modes, unequal
 from simulator.native.codegen.library import library
-from simulator.native.loop.records import Packing
+from simulator.native.loop.records import RecordPacking
 
 BF16 = ml_dtypes.bfloat16
 
@@ -168,7 +168,7 @@ def test_a_wrong_instruction_of_the_program(monkeypatch, modes):
 @pytest.mark.skipif(library() is None, reason="there is no LLVM")
 def test_a_defect_of_the_native_loop(monkeypatch):
     """One that the operations called one by one do not have: an address of its records."""
-    template = Packing._template
+    template = RecordPacking._template
 
     def wrong(self, instruction, kind):
         made = template(self, instruction, kind)
@@ -180,7 +180,7 @@ def test_a_defect_of_the_native_loop(monkeypatch):
         values = tuple(0.25 if value == 0.5 else value for value in old.values)
         return Instruction(old.row, old.engine, values, old.waits, old.updates, old.location)
 
-    monkeypatch.setattr(Packing, "_template", wrong)
+    monkeypatch.setattr(RecordPacking, "_template", wrong)
     a = np.full((8, 12), 8.0, np.float32)
     assert compare_modes(nki.jit(thirds), (a,), {}, ("eager", "device")).agrees
     found = compare_modes(nki.jit(thirds), (a,), {}, ("device", "native"))

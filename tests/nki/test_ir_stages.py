@@ -14,7 +14,7 @@ from isa.binding import bind
 from isa.enums import SEQUENCERS
 from nki.ir.checks.verify import verify
 from nki.ir.compare import difference
-from nki.ir.nodes import Kernel
+from nki.ir.nodes import TracedKernel
 from nki.ir.text import parse_kernel, print_kernel
 from nki.pipeline import compile_kernel, optimise, stage_text
 from nki.reference import reference
@@ -46,12 +46,12 @@ KERNELS: dict[str, tuple[Any, list[Any], dict[str, int]]] = {
 }
 
 
-def _trace(name: str) -> Kernel:
+def _trace(name: str) -> TracedKernel:
     kernel, specs, _ = KERNELS[name]
     return kernel.trace(*specs, target="trn2")
 
 
-def _inputs(kernel: Kernel, binding: dict[str, int]) -> list[Any]:
+def _inputs(kernel: TracedKernel, binding: dict[str, int]) -> list[Any]:
     rng = np.random.default_rng(5)
     inputs = []
     for tensor in kernel.parameters:
@@ -67,7 +67,7 @@ def _inputs(kernel: Kernel, binding: dict[str, int]) -> list[Any]:
 def test_every_stage_is_legal_and_survives_text(name: str) -> None:
     stages = []
 
-    def observe(stage: str, kernel: Kernel) -> None:
+    def observe(stage: str, kernel: TracedKernel) -> None:
         verify(kernel)
         text = print_kernel(kernel)
         copy = parse_kernel(text)
@@ -88,7 +88,7 @@ def test_text_runs_as_the_kernel_does_in_every_stage(name: str) -> None:
     parsed = parse_kernel(print_kernel(traced))
     expected = run(bind(compile_kernel(parsed), binding), inputs).outputs
 
-    def observe(stage: str, kernel: Kernel) -> None:
+    def observe(stage: str, kernel: TracedKernel) -> None:
         results = reference.run(kernel, inputs, binding).outputs
         assert len(results) == len(expected)
         for one, other in zip(results, expected):

@@ -19,7 +19,7 @@ from isa.errors import NeuronError
 from isa.fields import ENUM_KINDS, Attribute, Kind
 from isa.operations import OPERATIONS
 from isa.program import Guard, SourceLocation
-from nki.ir import Access, Kernel, Loop, Op, Register, Tensor, While, walk
+from nki.ir import Access, Loop, Op, Register, Tensor, TracedKernel, While, walk
 from nki.ir.compare import difference, same
 from nki.ir.text import parse_kernel, print_kernel, print_nodes
 
@@ -345,7 +345,7 @@ class _Builder:
                 nodes.append(While(register, self.nodes(depth - 1, above), draw(_LOCATIONS)))
         return nodes
 
-    def kernel(self) -> Kernel:
+    def kernel(self) -> TracedKernel:
         draw = self.draw
         bodies = []
         for _ in range(draw(st.integers(1, 2))):
@@ -355,7 +355,7 @@ class _Builder:
                 register.upper = self.registers[0] if draw(st.booleans()) else self.integer_form()
             bodies.append(self.nodes(2, []))
         parameters = draw(st.lists(st.sampled_from(self.tensors), max_size=2))
-        return Kernel(
+        return TracedKernel(
             "a_kernel.inner",
             draw(st.sampled_from(["trn1", "trn2", "trn3"])),
             parameters,

@@ -10,7 +10,7 @@ import pytest
 
 from isa.affine import Symbol, polynomial
 from isa.errors import NeuronError
-from nki.ir import Kernel, Op, Register, Tensor, While
+from nki.ir import Op, Register, Tensor, TracedKernel, While
 from nki.ir.checks.verify import verify
 from nki.ir.text import parse_kernel
 
@@ -115,7 +115,7 @@ def test_broken_text_is_refused(old: str, new: str, expected: str | None) -> Non
         assert caught.value.what.startswith("kernel scale: ")
 
 
-def _op(kernel: Kernel, position: int) -> Op:
+def _op(kernel: TracedKernel, position: int) -> Op:
     return kernel.bodies[0][1].body[position]  # type: ignore[union-attr,return-value]
 
 
@@ -157,7 +157,7 @@ def _set(op: Op, position: int, value: Any) -> None:
         ),
     ],
 )
-def test_broken_nodes_are_refused(change: Callable[[Kernel], Any], expected: str) -> None:
+def test_broken_nodes_are_refused(change: Callable[[TracedKernel], Any], expected: str) -> None:
     kernel = parse_kernel(TEXT)
     change(kernel)
     with pytest.raises(NeuronError) as caught:

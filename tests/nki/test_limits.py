@@ -14,7 +14,7 @@ import nki.isa as nisa
 import nki.language as nl
 from nki import settings
 from simulator import execute
-from simulator.watchdog import Limits
+from simulator.watchdog import RunLimits
 
 A = np.ones((4, 8), np.float32)
 MODES = pytest.mark.parametrize("mode", ["device", "reference", "eager"])
@@ -79,9 +79,9 @@ def test_a_loop_that_does_not_end(monkeypatch, kernel, mode):
 
 def test_an_endless_loop_ends_in_eager_mode_without_a_setting(monkeypatch):
     """By the limit that the page of variables states; here a thousandth of it."""
-    assert f"{Limits().iterations:,} iterations" in " ".join(settings.loop_limit.__doc__.split())
+    assert f"{RunLimits().iterations:,} iterations" in " ".join(settings.loop_limit.__doc__.split())
     monkeypatch.delenv("NKI_LOOP_LIMIT", raising=False)
-    monkeypatch.setattr(Limits.__new__, "__defaults__", Limits()._replace(iterations=1000))
+    monkeypatch.setattr(RunLimits.__new__, "__defaults__", RunLimits()._replace(iterations=1000))
     with pytest.raises(nki.NeuronError, match="more than 1,000 iterations") as caught:
         nki.simulate(endless, mode="eager")(A)
     assert caught.value.code == "loop-limit"

@@ -5,7 +5,7 @@ import pytest
 
 from isa.columns import Lists, starts_of
 from isa.target import TARGETS
-from nki.passes.order.lookahead import Lookahead, Room, Uses
+from nki.passes.order.lookahead import Lookahead, Room, StretchTensors
 
 TRN2 = TARGETS["trn2"]
 SIGNAL = TRN2.semaphore_ns.value
@@ -25,7 +25,7 @@ def ordered(operations, tensors=(), of=None, capacity=100, window=8):
     load = np.zeros(count + 1, np.int64)
     for size, first, last in tensors:
         load[first : last + 1] += size
-    uses = Uses(of or [[] for _ in operations], [(0, *tensor) for tensor in tensors])
+    uses = StretchTensors(of or [[] for _ in operations], [(0, *tensor) for tensor in tensors])
     timings = [[(engine, ns, ns, None, None)] for engine, ns, _ in operations]
     rooms = [Room(capacity, load, 0)]
     return Lookahead(timings, lists(before), lists(after), uses, rooms, TRN2, window).run()

@@ -13,7 +13,7 @@ from isa.operations.control import StorageBegin
 from isa.target import TARGETS
 from nki.ir.nodes import Op, storages
 from nki.passes.order import pipeline
-from nki.passes.order.lookahead import Lookahead, Room, Uses
+from nki.passes.order.lookahead import Lookahead, Room, StretchTensors
 from nki.passes.order.pipeline import Pipeline
 from nki.passes.order.precedence import Precedence
 from simulator.races.happens_before import check
@@ -215,7 +215,7 @@ def test_nothing_live_exceeds_its_memory(data):
         [timings[n] for n in which.tolist()],
         graph.before,
         graph.after,
-        Uses(of, rows),
+        StretchTensors(of, rows),
         [Room(capacity, np.array(load), 0)],
         TRN2,
         data.draw(st.sampled_from([2, 8, 64])),

@@ -24,7 +24,7 @@ import nki
 import nki.language as nl
 from nki.ir.builder.kernel_builder import Builder
 from nki.ir.builder.repeat import repeat
-from nki.ir.nodes import Kernel
+from nki.ir.nodes import TracedKernel
 from nki.kernel import compile_traced, order_traced
 
 BLOCK = BLOCKS, ROWS, COLUMNS
@@ -44,7 +44,7 @@ def picked_times(random: Random) -> tuple[int, list[int]]:
     return count, times
 
 
-def placed(steps: list[tuple], target: str, count: int, times: list[int]) -> Kernel:
+def placed(steps: list[tuple], target: str, count: int, times: list[int]) -> TracedKernel:
     """A kernel of the steps, placed once for each of the times."""
 
     def kernel(a, counts):

@@ -16,14 +16,14 @@ from isa.machine.control import StorageBegin
 from isa.spec import Instruction
 from isa.target import TARGETS
 from nki.ir.checks.verify import verify
-from nki.ir.nodes import Kernel
+from nki.ir.nodes import TracedKernel
 from nki.ir.text import parse_kernel
 from nki.reference import reference
 from nki.reference.in_order import in_order
 from simulator.device_state import Capacity
 from simulator.execute import LoadedProgram
 from simulator.native.codegen.library import library
-from simulator.watchdog import Limits, limited
+from simulator.watchdog import RunLimits, limited
 
 _RNG = np.random.default_rng(7)
 
@@ -32,7 +32,7 @@ def _normal(*shape: int) -> np.ndarray[Any, Any]:
     return _RNG.standard_normal(shape).astype(np.float32)
 
 
-def _kernel(text: str) -> Kernel:
+def _kernel(text: str) -> TracedKernel:
     kernel = parse_kernel(text)
     verify(kernel)
     return kernel
@@ -242,7 +242,7 @@ def test_a_register_that_a_loop_without_iterations_left_unset_is_refused() -> No
 
 
 def test_endless_while_is_an_error() -> None:
-    with limited(Limits(100)), pytest.raises(NeuronError) as caught:
+    with limited(RunLimits(100)), pytest.raises(NeuronError) as caught:
         _run(WHILE, np.array([[-1]], np.int32))
     assert caught.value.code == "loop-limit"
 

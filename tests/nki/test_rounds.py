@@ -5,7 +5,7 @@ from random import Random
 from test_sweep import life
 
 from nki.passes.place.rounds import repeat
-from nki.passes.place.sweep import Sweep
+from nki.passes.place.sweep import OffsetSweep
 
 BODY = [48, 112] * 20 + [176]
 """Bytes of the tensors of a loop."""
@@ -15,9 +15,9 @@ def swept(sizes, capacity):
     """A sweep over live ranges of some bytes, four of them at a time, and the offsets that a plain
     rotation gives them."""
     lives = [life(at, at + 3, size) for at, size in enumerate(sizes)]
-    plain = Sweep(lives, [], capacity, 0, rotate=True)
+    plain = OffsetSweep(lives, [], capacity, 0, rotate=True)
     assert plain.run() is None
-    return Sweep(lives, [], capacity, 0, rotate=True), plain.offsets
+    return OffsetSweep(lives, [], capacity, 0, rotate=True), plain.offsets
 
 
 def period(offsets):

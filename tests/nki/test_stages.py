@@ -8,7 +8,7 @@ import pytest
 from stage_kernels import CASES
 
 from isa.enums import SEQUENCERS
-from nki.ir.nodes import Kernel
+from nki.ir.nodes import TracedKernel
 from nki.pipeline import STAGES, stage_text
 
 FILES = Path(__file__).resolve().parent / "stages"
@@ -52,7 +52,7 @@ def test_later_stages_leave_the_products_of_earlier_ones(name: str) -> None:
     made: list[tuple[object, str]] = []
 
     def text(form: object) -> str:
-        return print_kernel(form) if isinstance(form, Kernel) else str(form)
+        return print_kernel(form) if isinstance(form, TracedKernel) else str(form)
 
     traced = kernel.trace(*arguments, target="trn2")
     compile_kernel(traced, lambda _, form: made.append((form, text(form))))

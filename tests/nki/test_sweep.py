@@ -18,7 +18,7 @@ from isa.target import TARGETS
 from nki.ir.nodes import Tensor
 from nki.passes.place.allocate import place, place_all
 from nki.passes.place.live_ranges import Life
-from nki.passes.place.sweep import Sweep
+from nki.passes.place.sweep import OffsetSweep
 from nki.pipeline import compile_kernel, optimise
 from nki.verification import verify_program
 
@@ -85,7 +85,7 @@ def test_a_sweep_takes_the_first_free_offset(all_rows, blocks, memory, rotate):
     moving = listed(all_rows)
     capacity, bank = memory
     fixed = [life(at, at + long, 16, address=(0, 10 * low)) for at, long, low in blocks]
-    sweep = Sweep(moving, fixed, capacity, bank, rotate)
+    sweep = OffsetSweep(moving, fixed, capacity, bank, rotate)
     failed = sweep.run()
     expected = by_trying(moving, fixed, capacity, bank, rotate)
     assert (sweep.offsets if failed is None else None) == expected
@@ -109,7 +109,7 @@ def test_rounds_that_are_copied_are_those_of_the_whole_sweep(
     repeated = repeated[: size * count * len(body) + rest]
     moving = listed(before, repeated, after)
     begin, stop = len(before), len(before) + len(repeated)
-    sweep = Sweep(moving, [], *memory, rotate=True)
+    sweep = OffsetSweep(moving, [], *memory, rotate=True)
     failed = sweep.run(begin) or sweep.rounds(size * len(body), len(repeated)) or sweep.run()
     begins = range(begin, stop, size * len(body))
     expected = by_trying(moving, [], *memory, True, begins)
@@ -118,13 +118,15 @@ def test_rounds_that_are_copied_are_those_of_the_whole_sweep(
 
 def test_rounds_are_copied(monkeypatch):
     copied = []
-    copy = Sweep._copy
+    copy = OffsetSweep._copy
     monkeypatch.setattr(
-        Sweep, "_copy", lambda self, apart, *rest: copied.append(apart) or copy(self, apart, *rest)
+        OffsetSweep,
+        "_copy",
+        lambda self, apart, *rest: copied.append(apart) or copy(self, apart, *rest),
     )
     kept = life(0, 10_000, 100)
     moving = [kept, *listed([(1, 2, 48), (1, 3, 96)] * 300)]
-    sweep = Sweep(moving, [], 512, 0, rotate=True)
+    sweep = OffsetSweep(moving, [], 512, 0, rotate=True)
     assert sweep.run(1) is None
     assert sweep.rounds(10, 600) is None
     assert copied == [10]

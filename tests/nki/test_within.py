@@ -13,7 +13,7 @@ from isa.errors import NeuronError
 from isa.files.container import read, write
 from isa.files.text import assemble, disassemble
 from isa.program import Program
-from nki.ir import Kernel
+from nki.ir import TracedKernel
 from nki.ir.checks.verify import verify
 from nki.ir.compare import difference
 from nki.ir.text import parse_kernel, print_kernel
@@ -27,7 +27,7 @@ LAYERS = 12
 RANDOM = np.random.default_rng(11)
 
 
-def kernel_of(text: str) -> Kernel:
+def kernel_of(text: str) -> TracedKernel:
     """A kernel from its text, which is checked and survives printing."""
     kernel = parse_kernel(text)
     verify(kernel)
@@ -35,7 +35,7 @@ def kernel_of(text: str) -> Kernel:
     return kernel
 
 
-def program_of(kernel: Kernel, **symbols: int) -> Program:
+def program_of(kernel: TracedKernel, **symbols: int) -> Program:
     """The proven program, from a container and from assembly."""
     program = compile_kernel(kernel)
     assert read(write(program)) == program
@@ -45,7 +45,7 @@ def program_of(kernel: Kernel, **symbols: int) -> Program:
     return bound
 
 
-def outputs(kernel: Kernel, inputs: list[Any], mode: str, **symbols: int) -> list[Any]:
+def outputs(kernel: TracedKernel, inputs: list[Any], mode: str, **symbols: int) -> list[Any]:
     if mode == "reference":
         return reference.run(kernel, inputs, symbols).outputs
     return run(program_of(kernel, **symbols), inputs, native=mode == "device").outputs

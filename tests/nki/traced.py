@@ -10,7 +10,7 @@ import nki.language as nl
 from isa.errors import NeuronError
 from isa.target import resolve
 from nki.ir.checks.verify import verify
-from nki.ir.nodes import Kernel, Node, Op, walk
+from nki.ir.nodes import Node, Op, TracedKernel, walk
 from nki.trace.tracer import trace
 
 FLOAT = "float32"
@@ -22,7 +22,7 @@ def traced(
     target: str = "trn2",
     cores: int = 1,
     dtype: str = FLOAT,
-) -> Kernel:
+) -> TracedKernel:
     """The verified IR of `body(*inputs)`; a body that returns None gets an output of its own."""
 
     def kernel(inputs: Any) -> Any:
@@ -42,7 +42,7 @@ def refused(code: str, body: Callable[..., Any], *shapes: Any, **options: Any) -
     return caught.value
 
 
-def operations(kernel: Kernel, name: str, core: int = 0) -> list[Op]:
+def operations(kernel: TracedKernel, name: str, core: int = 0) -> list[Op]:
     """All uses of one operation, in order, those in loops included."""
     return [n for n in walk(kernel.bodies[core]) if isinstance(n, Op) and n.row.name == name]
 

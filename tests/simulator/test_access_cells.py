@@ -10,7 +10,7 @@ from matmul_kernels import LADDER
 import nki
 import nki.language as nl
 from isa.columns.cells import Grid, decisive_pairs
-from simulator.races.boxes import Boxes
+from simulator.races.boxes import RegionColumns
 from simulator.races.happens_before import check
 from simulator.races.regions import Layout
 
@@ -91,7 +91,7 @@ def test_boxes_in_columns_hold_what_the_operands_touch(operands):
     patterns = [(pattern, layout.memory(0, pattern)) for pattern, _ in operands]
     offsets = np.array([offset for _, offset in operands], np.int64)
     number = np.arange(offsets.size)
-    found = Boxes(layout, patterns, number, offsets, np.ones(offsets.size, np.bool_))
+    found = RegionColumns(layout, patterns, number, offsets, np.ones(offsets.size, np.bool_))
     for box, exact, (pattern, offset) in zip(found.columns.tolist(), found.exact, operands):
         _, row0, row1, column0, column1 = box
         touched = {offset}

@@ -5,7 +5,7 @@ import pytest
 from hand_built import GPSIMD, SCALAR, SYNC, VECTOR, Builder, hbm, sbuf
 
 from isa.machine import control
-from simulator.races.clocks import Clocks, Steps, follow
+from simulator.races.clocks import Clocks, ExpansionSteps, follow
 from simulator.races.expand import expand
 from simulator.races.prepare import Prepared
 
@@ -36,7 +36,7 @@ def program(extra_wait: bool):
 @pytest.mark.parametrize("extra_wait", [False, True])
 def test_python_and_compiled_code_follow_alike(extra_wait, monkeypatch):
     prepared = Prepared(program(extra_wait))
-    steps = Steps(prepared, expand(prepared, None, 0))
+    steps = ExpansionSteps(prepared, expand(prepared, None, 0))
     found = []
     for worth in (1, 10**9):
         monkeypatch.setattr(follow, "worth", worth)

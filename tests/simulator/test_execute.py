@@ -12,7 +12,7 @@ from isa.enums import Condition, Engine, ReduceCommand, RegisterOperation
 from isa.errors import NeuronError
 from isa.machine import control, elementwise, scalar, tensor, vector
 from simulator.execute import LoadedProgram, run
-from simulator.watchdog import Limits, limited
+from simulator.watchdog import RunLimits, limited
 
 E = Engine
 
@@ -360,7 +360,7 @@ def test_semaphores_must_balance() -> None:
 def test_runaway_loop() -> None:
     b = Builder()
     b.add(E.sync, control.Branch, Condition.always, 0, 0, 0)
-    with pytest.raises(NeuronError) as caught, limited(Limits(instructions=1000)):
+    with pytest.raises(NeuronError) as caught, limited(RunLimits(instructions=1000)):
         run(b.finish(), [])
     assert caught.value.code == "loop-limit"
 

@@ -25,7 +25,7 @@ from simulator.device_state import StationaryTile
 from simulator.kernels import fixed
 from simulator.native.codegen.levels import Form
 from simulator.native.matmul import plans as matmul
-from simulator.native.matmul.gemm import Blocking, Multiply
+from simulator.native.matmul.gemm import Blocking, MultiplyKernel
 from simulator.native.matmul.gemm_image import Image
 from simulator.native.matmul.plans import blocking
 from simulator.native.threads.team import parts
@@ -278,7 +278,7 @@ def test_transposes_by_multiplying_look_for_what_is_not_finite(dtype: str) -> No
 
 
 def test_code_is_a_function_of_the_description() -> None:
-    kernel = Multiply("bfloat16", "float32", True, Blocking(8, 3, 16))
+    kernel = MultiplyKernel("bfloat16", "float32", True, Blocking(8, 3, 16))
     assert kernel.text("a") == kernel.text("a")
     assert len({Image("bfloat16", form).text("a") for form in Form}) == len(Form)
 

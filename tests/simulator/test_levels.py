@@ -21,12 +21,12 @@ from isa.machine.tensor import LoadStationary
 from simulator import native
 from simulator.kernels import fixed
 from simulator.native.codegen import levels as native_levels
-from simulator.native.codegen.levels import GENERATING, Form, Level, levels, of_host
+from simulator.native.codegen.levels import GENERATING, CpuLevel, Form, levels, of_host
 from simulator.native.codegen.library import Library, host_levels
 from simulator.native.codegen.object_cache import Cache
 from simulator.native.codegen.rates import pairs_pay
 from simulator.native.matmul import plans as matmul
-from simulator.native.matmul.gemm import Multiply
+from simulator.native.matmul.gemm import MultiplyKernel
 from simulator.native.matmul.gemm_image import Image
 from simulator.native.plans import table
 from simulator.oracle import quiet
@@ -40,9 +40,9 @@ LEVELS = host_levels()
 @pytest.fixture(scope="module", params=LEVELS, ids=[level.name for level in LEVELS])
 def level(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Level]:
+) -> Iterator[CpuLevel]:
     """Native code for this level in place of the host's."""
-    chosen: Level = request.param
+    chosen: CpuLevel = request.param
     folder: Path = tmp_path_factory.mktemp(chosen.name)
     functions = Library(Cache(chosen.name, folder), chosen)
     with pytest.MonkeyPatch.context() as patch:
@@ -62,14 +62,14 @@ def assert_as_numpy(
 
 
 @pytest.mark.parametrize("dtype", ("bfloat16", "float16", "float8_e4m3", "int8", "uint32", "bool"))
-def test_conversions(level: Level, dtype: str) -> None:
+def test_conversions(level: CpuLevel, dtype: str) -> None:
     rng = np.random.default_rng(0)
     assert_as_numpy("TensorCopy", empty(dtype, 7, 61), patterns(rng, "float32", 7, 61))
     assert_as_numpy("TensorCopy", empty("float32", 7, 61), patterns(rng, dtype, 7, 61))
 
 
 @pytest.mark.parametrize("dtype", ("float32", "bfloat16", "float8_e5m2", "float16"))
-def test_products(level: Level, dtype: str) -> None:
+def test_products(level: CpuLevel, dtype: str) -> None:
     """Moderate numbers, and any bit patterns; accumulated into fp32 and bfloat16."""
     rng = np.random.default_rng(1)
     for make in (tile, patterns):
@@ -83,14 +83,14 @@ def test_products(level: Level, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("name", ("add", "maximum", "greater_equal", "right_shift", "power"))
-def test_elementwise(level: Level, name: str) -> None:
+def test_elementwise(level: CpuLevel, name: str) -> None:
     rng = np.random.default_rng(2)
     dtype = "float32" if ALU[name].arithmetic else "uint32"
     operands = [patterns(rng, dtype, 5, 37) for _ in range(2)]
     assert_as_numpy("TensorTensor", empty(dtype, 5, 37), *operands, ALU[name])
 
 
-def test_transpositions_by_a_streamed_matrix(level: Level) -> None:
+def test_transpositions_by_a_streamed_matrix(level: CpuLevel) -> None:
     """An identity, whose rows are no multiple of a vector, and what is none."""
     rng = np.random.default_rng(7)
     source, moving = tile(rng, "bfloat16", 45, 20), empty("bfloat16", 45, 45)
@@ -104,7 +104,7 @@ def test_transpositions_by_a_streamed_matrix(level: Level) -> None:
 
 
 @pytest.mark.parametrize("dtype", ("int32", "uint32"))
-def test_integer_powers(level: Level, dtype: str) -> None:
+def test_integer_powers(level: CpuLevel, dtype: str) -> None:
     operands = [patterns(np.random.default_rng(5), dtype, 5, 37) for _ in range(2)]
     operands[0][:, ::5] |= -1 if dtype == "int32" else 1
     values = (empty(dtype, 5, 37), *operands, ALU["power"])
@@ -118,7 +118,7 @@ def test_integer_powers(level: Level, dtype: str) -> None:
         *("sin", "arctan"),
     ),
 )
-def test_activations(level: Level, name: str) -> None:
+def test_activations(level: CpuLevel, name: str) -> None:
     """Moderate numbers, and any bit patterns; rounded to bfloat16, and not."""
     rng = np.random.default_rng(3)
     op = ACTIVATIONS[name]
@@ -131,7 +131,7 @@ def test_activations(level: Level, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ("add", "maximum", "bitwise_xor"))
-def test_reductions(level: Level, name: str) -> None:
+def test_reductions(level: CpuLevel, name: str) -> None:
     rng = np.random.default_rng(6)
     dtype = "bfloat16" if ALU[name].arithmetic else "uint16"
     for make in (tile, patterns):
@@ -140,14 +140,14 @@ def test_reductions(level: Level, name: str) -> None:
 
 
 @pytest.mark.parametrize("row", VECTOR_ROWS)
-def test_rows_along_partitions(level: Level, row: str) -> None:
+def test_rows_along_partitions(level: CpuLevel, row: str) -> None:
     engine, generate = VECTOR_ROWS[row]
     values = list(generate(np.random.default_rng(3), "bfloat16", "float32"))
     for some in values[:: max(len(values) // 2, 1)]:
         assert_as_numpy(row, *some, engine=engine)
 
 
-def test_transposes(level: Level) -> None:
+def test_transposes(level: CpuLevel) -> None:
     rng = np.random.default_rng(4)
     for dtype in ("float32", "bfloat16", "uint8"):
         source = patterns(rng, dtype, 3, 18, 33)
@@ -196,7 +196,7 @@ def test_code_is_for_the_level(tmp_path: Path) -> None:
     assert len(folders) == 2
 
 
-def _text(level: Level, kernel: Multiply) -> str:
+def _text(level: CpuLevel, kernel: MultiplyKernel) -> str:
     """A kernel's text for a level."""
     GENERATING.set(level)
     return kernel.text("multiply")
@@ -216,7 +216,7 @@ def test_code_for_arm(dtype: str) -> None:
     machine = target.create_target_machine(cpu="neoverse-n1", opt=2)
     level = of_host(triple, "neoverse-n1", {}, "")
     block = matmul.block_for(level, Form.wide)
-    text = copy_context().run(_text, level, Multiply(dtype, dtype, True, block))
+    text = copy_context().run(_text, level, MultiplyKernel(dtype, dtype, True, block))
     module = llvm.parse_assembly(text)
     module.verify()
     code = machine.emit_assembly(module).splitlines()
@@ -230,9 +230,9 @@ def test_the_fastest_form(pays: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """VDPBF16PS where it multiplies more than FMA does; matrix registers in any case."""
     monkeypatch.setattr(matmul, "pairs_pay", lambda functions: pays)
     for level, form in (
-        (Level("fma", "cpu", fused=True), Form.wide),
-        (Level("dot", "cpu", fused=True, bf16_dot=True), Form.pairs if pays else Form.wide),
-        (Level("tiles", "cpu", fused=True, bf16_dot=True, tiles=True), Form.tiles),
+        (CpuLevel("fma", "cpu", fused=True), Form.wide),
+        (CpuLevel("dot", "cpu", fused=True, bf16_dot=True), Form.pairs if pays else Form.wide),
+        (CpuLevel("tiles", "cpu", fused=True, bf16_dot=True, tiles=True), Form.tiles),
     ):
         assert matmul.best_form(SimpleNamespace(level=level)) is form
 

@@ -27,7 +27,7 @@ from isa.enums import Engine
 from isa.fields import Kind
 from isa.machine import MACHINE_INSTRUCTIONS
 from simulator import native
-from simulator.native.codegen.levels import Level
+from simulator.native.codegen.levels import CpuLevel
 from simulator.native.codegen.library import Library, host_levels, library
 from simulator.native.codegen.object_cache import Cache
 from simulator.native.matmul import plans as matmul
@@ -137,7 +137,7 @@ def test_every_operator(row: str, engine: Engine, pytestconfig: pytest.Config) -
 
 @pytest.mark.parametrize("level", LEVELS, ids=[level.name for level in LEVELS])
 def test_every_level(
-    level: Level, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
+    level: CpuLevel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
 ) -> None:
     """All rows from every dtype, as CPUs with fewer features compute."""
     every = pytestconfig.getoption("--all-native")
@@ -169,7 +169,7 @@ def test_products_of_every_pair_of_dtypes(pytestconfig: pytest.Config) -> None:
             assert_product(stationary, make(rng, result, rows, columns), moving, accumulate)
 
 
-def outputs_of(level: Level, folder: Path, *modules: str) -> str:
+def outputs_of(level: CpuLevel, folder: Path, *modules: str) -> str:
     """What `level_outputs` prints in a process that computes so."""
     script = Path(__file__).with_name("level_outputs.py")
     environment = os.environ | {"XDG_CACHE_HOME": str(folder)}
@@ -180,7 +180,7 @@ def outputs_of(level: Level, folder: Path, *modules: str) -> str:
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=[level.name for level in LEVELS])
-def test_other_modules(level: Level, tmp_path: Path, pytestconfig: pytest.Config) -> None:
+def test_other_modules(level: CpuLevel, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     """Modules that compare the rows of the PE array, random numbers and whole programs with NumPy
     pass at every level."""
     modules = sorted({*ELSEWHERE.values(), "test_native_matmul_pairs", "test_tensor_queue"})

@@ -15,7 +15,7 @@ from tiles import tile
 from isa.dtypes import DTYPES
 from simulator.native.codegen.levels import Form
 from simulator.native.codegen.library import Library, host_levels, library
-from simulator.native.matmul.gemm import WORDS, Blocking, Multiply
+from simulator.native.matmul.gemm import WORDS, Blocking, MultiplyKernel
 from simulator.native.matmul.gemm_image import HEADER, Image, Load, image_bytes
 from simulator.native.matmul.plans import block_for, blocking
 from simulator.native.plans.plan import address_of
@@ -95,7 +95,7 @@ def product(functions: Library, block: Blocking, stationary: Array, moving: Arra
     assert copy.tobytes() == np.ascontiguousarray(stationary).tobytes()
     result = np.full((rows, moving.shape[1]), 7, np.float32)
     words = (result.ctypes.data, moving.ctypes.data, image, depth, rows, moving.shape[1])
-    multiply = functions.function(Multiply(right, "float32", False, block))
+    multiply = functions.function(MultiplyKernel(right, "float32", False, block))
     strides = result.strides[0], moving.strides[0]
     following = moving.ctypes.data, moving.strides[0]
     multiply((ctypes.c_int64 * len(WORDS))(*words, *strides, 0, rows, *following, 0))

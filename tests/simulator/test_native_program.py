@@ -19,7 +19,7 @@ from simulator.checks.marks import Space
 from simulator.execute import LoadedProgram
 from simulator.native.codegen.library import library
 from simulator.native.loop.program import EVENTS
-from simulator.watchdog import Limits, limited
+from simulator.watchdog import RunLimits, limited
 
 Array = np.ndarray[Any, Any]
 E = Engine
@@ -33,7 +33,7 @@ PARTITIONS, COLUMNS = 4, 16
 def outcome(loaded: LoadedProgram, inputs: list[Array], limit: int = 10**6) -> Any:
     """All that a run shows: results, trace and findings, or its error."""
     try:
-        with limited(Limits(limit)):
+        with limited(RunLimits(limit)):
             result = loaded.run(inputs)
     except NeuronError as error:
         return error.code, error.what, error.location

@@ -7,20 +7,20 @@ import random
 import numpy as np
 import pytest
 
-from simulator.races.value_numbers import Box, Digests, Memories, Numbering
+from simulator.races.value_numbers import Digests, Memories, MemoryBox, ValueNumbering
 
 ROWS, COLUMNS = 6, 8
 
 
-def _box(random_: random.Random, exact: bool = True) -> Box:
+def _box(random_: random.Random, exact: bool = True) -> MemoryBox:
     row, column = random_.randrange(ROWS), random_.randrange(COLUMNS)
     rows, columns = random_.randint(row + 1, ROWS), random_.randint(column + 1, COLUMNS)
     if random_.random() < 0.2:
         row, rows, column, columns = 0, ROWS, 0, COLUMNS
-    return Box(row, rows, column, columns, exact, column)
+    return MemoryBox(row, rows, column, columns, exact, column)
 
 
-def _seen(held: np.ndarray, box: Box) -> list[tuple[int, int, int]]:
+def _seen(held: np.ndarray, box: MemoryBox) -> list[tuple[int, int, int]]:
     """By byte of a box which write has made it, and where that began, seen from the box."""
     return [
         (write, row - box.row0, column - box.column0)
@@ -30,7 +30,7 @@ def _seen(held: np.ndarray, box: Box) -> list[tuple[int, int, int]]:
     ]
 
 
-@pytest.mark.parametrize("numbering", [Numbering, Digests])
+@pytest.mark.parametrize("numbering", [ValueNumbering, Digests])
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("writes", [4, 40])
 def test_equal_numbers_are_equal_bytes(numbering, shared, writes):
@@ -40,7 +40,7 @@ def test_equal_numbers_are_equal_bytes(numbering, shared, writes):
     alike = 0
     for _ in range(40):
         memories = Memories(numbering())
-        every = Box(0, ROWS, 0, COLUMNS, True, 0)
+        every = MemoryBox(0, ROWS, 0, COLUMNS, True, 0)
         for core in (0, 1):
             memories.write(core, "t", shared, every, 3)
         held = [np.tile((3, 0, 0), (ROWS, COLUMNS, 1)) for _ in range(2)]
@@ -71,7 +71,7 @@ def test_equal_numbers_are_equal_bytes(numbering, shared, writes):
 def test_writes_that_leave_gaps_keep_few_pieces():
     """Whatever their number, and a read still depends on the last of them."""
     memories = Memories(Digests())
-    box, numbers = Box(0, ROWS, 0, COLUMNS, False, 0), set()
+    box, numbers = MemoryBox(0, ROWS, 0, COLUMNS, False, 0), set()
     for number in range(2000):
         memories.write(0, "t", False, box, number)
         numbers.add(memories.read(0, "t", False, box))

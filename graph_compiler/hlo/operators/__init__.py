@@ -32,7 +32,7 @@ from graph_compiler.hlo.operators.elementwise import (
     unary,
 )
 from graph_compiler.hlo.operators.refused import REFUSED
-from graph_compiler.hlo.operators.row import OPERATORS, Evaluation, Operator, check_counts
+from graph_compiler.hlo.operators.row import OPERATORS, Evaluation, HloOperator, check_counts
 
 FAMILIES = (
     unary,
@@ -57,7 +57,7 @@ FAMILIES = (
 )
 """The files of the table."""
 
-BUILDERS: dict[str, type[Operator]] = {
+BUILDERS: dict[str, type[HloOperator]] = {
     builder: row for row in OPERATORS.values() for builder in row.builders
 }
 """Rows by the name of an XLA builder function."""
@@ -69,13 +69,13 @@ __all__ = [
     "OPERATORS",
     "REFUSED",
     "Evaluation",
-    "Operator",
+    "HloOperator",
     "check_counts",
     "operator",
 ]
 
 
-def operator(opcode: str, owner: str = "") -> type[Operator]:
+def operator(opcode: str, owner: str = "") -> type[HloOperator]:
     """The row of an opcode.
 
     `owner`: the instruction, for the message. Raises NeuronError hlo-unknown-opcode, and

@@ -13,7 +13,7 @@ from graph_compiler.hlo.operators.row import (
     Array,
     CalledWork,
     Evaluation,
-    Operator,
+    HloOperator,
     Work,
     check_axes,
     operand_array,
@@ -70,7 +70,7 @@ def matrix_product(left: Array, right: Array, target: PrimitiveType) -> Array:
     return narrow(product, target.numpy)
 
 
-class Dot(Operator):
+class Dot(HloOperator):
     """Sums of products over the contracting dimensions, for every index of the batch dimensions.
 
     The result has the batch dimensions, then the free ones of operand 0, then those of operand 1,
@@ -163,7 +163,7 @@ def grouped(array: Array, batch: tuple[int, ...], contracting: tuple[int, ...]) 
     return array.transpose([*batch, *free, *contracting]).reshape(sizes)
 
 
-class RaggedDot(Operator):
+class RaggedDot(HloOperator):
     """A dot in which one dimension of operand 0 is made of groups of the sizes in operand 2.
 
     Of a free dimension: each group of rows meets its own matrix of operand 1. Of a contracting

@@ -9,7 +9,7 @@ import numpy as np
 from graph_compiler.hlo.operators.row import (
     CalledWork,
     Evaluation,
-    Operator,
+    HloOperator,
     Work,
     operand_array,
     require_shape,
@@ -35,7 +35,7 @@ def check_call(instruction: Instruction, computation: Computation, shapes: list[
     return computation.root.shape
 
 
-class Tuple(Operator):
+class Tuple(HloOperator):
     """The operands as one value."""
 
     opcode = "tuple"
@@ -54,7 +54,7 @@ class Tuple(Operator):
         return tuple(operands)
 
 
-class GetTupleElement(Operator):
+class GetTupleElement(HloOperator):
     """One component of a tuple."""
 
     opcode = "get-tuple-element"
@@ -80,7 +80,7 @@ class GetTupleElement(Operator):
         return operands[0][instruction.attribute("tuple_index")]
 
 
-class Call(Operator):
+class Call(HloOperator):
     """The result of the called computation."""
 
     opcode = "call"
@@ -113,7 +113,7 @@ class Fusion(Call):
     attributes = ("fusion_kind",)
 
 
-class While(Operator):
+class While(HloOperator):
     """Repeats the body while the condition holds. Called computations: body, condition."""
 
     opcode = "while"
@@ -168,7 +168,7 @@ def _check_choice(instruction: Instruction, choice: Shape, computation: Computat
     )
 
 
-class Conditional(Operator):
+class Conditional(HloOperator):
     """The result of one of the called computations, with the operand that belongs to it.
 
     Operand 0 is a pred (computation 0 where true, 1 where false) or an s32 index, where an index
@@ -227,7 +227,7 @@ class Conditional(Operator):
         return context.call(instruction.called[index], [operands[index + 1]])
 
 
-class OptimizationBarrier(Operator):
+class OptimizationBarrier(HloOperator):
     """The operand; computations do not move across it."""
 
     opcode = "opt-barrier"
@@ -262,7 +262,7 @@ class Domain(OptimizationBarrier):
     attributes = ("domain_entry_sharding", "domain_exit_sharding")
 
 
-class AfterAll(Operator):
+class AfterAll(HloOperator):
     """A token that follows all operands, which are tokens."""
 
     opcode = "after-all"
@@ -287,7 +287,7 @@ class AfterAll(Operator):
         return None
 
 
-class CopyStart(Operator):
+class CopyStart(HloOperator):
     """Begins a copy: (copy, operand, context)."""
 
     opcode = "copy-start"
@@ -318,7 +318,7 @@ def placeholder(shape: Shape) -> Any:
     return np.zeros(shape.dimensions, shape.numpy_dtype()) if shape.is_array else None
 
 
-class CopyDone(Operator):
+class CopyDone(HloOperator):
     """The copy that a copy-start began."""
 
     opcode = "copy-done"
@@ -341,7 +341,7 @@ class CopyDone(Operator):
         return operands[0][cls.position]
 
 
-class AsyncStart(Operator):
+class AsyncStart(HloOperator):
     """Begins a computation: ((operands), result, context...)."""
 
     opcode = "async-start"

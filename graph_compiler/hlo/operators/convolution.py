@@ -14,7 +14,7 @@ from graph_compiler.hlo.operators.row import (
     Array,
     CalledWork,
     Evaluation,
-    Operator,
+    HloOperator,
     Work,
     check_axes,
     operand_array,
@@ -30,7 +30,7 @@ _PATCH_ELEMENTS = 1 << 24
 """Patches are multiplied in blocks of about this many elements, to bound the memory."""
 
 
-class Convolution(Operator):
+class Convolution(HloOperator):
     """Sums of products of a kernel with windows of the input.
 
     The input is dilated (`base_dilation`) and padded, the kernel dilated (`window_dilation`) and

@@ -12,7 +12,7 @@ from graph_compiler.hlo.operators import OPERATORS
 from graph_compiler.hlo.operators.collectives import Collective, CollectivePermute, PartitionId
 from graph_compiler.hlo.operators.elementwise.binary import Binary
 from graph_compiler.hlo.operators.elementwise.unary import Unary
-from graph_compiler.hlo.operators.row import Operator
+from graph_compiler.hlo.operators.row import HloOperator
 
 _BINARY = "{{ a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT r = {} }}".format
 
@@ -180,7 +180,7 @@ _OPERANDS = {
 }
 
 
-def _elementwise(row: type[Operator]) -> str:
+def _elementwise(row: type[HloOperator]) -> str:
     """An operation on four elements; of floats where it takes them."""
     kinds: frozenset[str] = getattr(row, "kinds", frozenset())
     shape, x, y = _OPERANDS["float" if "float" in kinds else "signed"]
@@ -190,7 +190,7 @@ def _elementwise(row: type[Operator]) -> str:
     return "\n".join([*lines, f"r = {shape} {row.opcode}({'x, y' if len(lines) > 1 else 'x'})"])
 
 
-def has_example(row: type[Operator]) -> bool:
+def has_example(row: type[HloOperator]) -> bool:
     """Whether an opcode has an example of its own or takes that of its family."""
     return row.opcode in EXAMPLES or issubclass(row, (Unary, Binary))
 

@@ -26,21 +26,21 @@ Combine: TypeAlias = "Callable[[list[Array], list[Array]], list[Array]]"
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
+class BinaryFold:
     """A binary instruction as a fold: its ufunc, and whether it accumulates more precisely."""
 
     ufunc: np.ufunc
     accumulates: bool = False
 
 
-FOLDS: dict[str, Fold] = {
-    "add": Fold(np.add, accumulates=True),
-    "multiply": Fold(np.multiply, accumulates=True),
-    "maximum": Fold(np.maximum),
-    "minimum": Fold(np.minimum),
-    "and": Fold(np.bitwise_and),
-    "or": Fold(np.bitwise_or),
-    "xor": Fold(np.bitwise_xor),
+FOLDS: dict[str, BinaryFold] = {
+    "add": BinaryFold(np.add, accumulates=True),
+    "multiply": BinaryFold(np.multiply, accumulates=True),
+    "maximum": BinaryFold(np.maximum),
+    "minimum": BinaryFold(np.minimum),
+    "and": BinaryFold(np.bitwise_and),
+    "or": BinaryFold(np.bitwise_or),
+    "xor": BinaryFold(np.bitwise_xor),
 }
 """Opcodes that fold with a ufunc. Signed zeros of maximum and minimum may come out either way."""
 

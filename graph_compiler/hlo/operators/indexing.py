@@ -14,7 +14,7 @@ from graph_compiler.hlo.operators.row import (
     Array,
     CalledWork,
     Evaluation,
-    Operator,
+    HloOperator,
     Work,
     check_axes,
     check_scalar_computation,
@@ -62,7 +62,7 @@ def _check_index_vector(
     check_axes(instruction, places, rank, "the dimensions that the indices start in")
 
 
-class Gather(Operator):
+class Gather(HloOperator):
     """Slices of operand 0 at the index vectors of operand 1.
 
     A start is clamped so that its slice lies inside. The dimensions of the slices that are neither
@@ -233,7 +233,7 @@ def _full_index(
     return full, [sizes[axis] for axis in kept], [sizes[axis] for axis in range(trailing, rank)]
 
 
-class Scatter(Operator):
+class Scatter(HloOperator):
     """Operand 0 with updates combined in at the index vectors of the indices.
 
     Operands are N arrays, the indices and N updates; the computation takes N present values and N

@@ -13,7 +13,7 @@ from graph_compiler.hlo.operators.row import (
     Array,
     CalledWork,
     Evaluation,
-    Operator,
+    HloOperator,
     Work,
     operand_array,
     require_kind,
@@ -39,7 +39,7 @@ def _check_square(instruction: Instruction, shape: Shape) -> None:
 _TRANSPOSITIONS = ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
 
 
-class TriangularSolve(Operator):
+class TriangularSolve(HloOperator):
     """x of op(a) x = b, or of x op(a) = b, for triangular matrices a.
 
     Only the triangle named by `lower` is read, without its diagonal where `unit_diagonal`.
@@ -108,7 +108,7 @@ def _substitute(a: Array, b: Array, lower: bool, unit: bool) -> Array:
     return x
 
 
-class Cholesky(Operator):
+class Cholesky(HloOperator):
     """The triangular factor of Hermitian positive definite matrices; NaN where they are not.
 
     Only the triangle named by `lower` is read; the other triangle of the result is zero.
@@ -151,7 +151,7 @@ class Cholesky(Operator):
         return narrow(np.where(bad, np.nan, factor).astype(a.dtype), operands[0].dtype)
 
 
-class Fft(Operator):
+class Fft(HloOperator):
     """Discrete Fourier transform of the last dimensions; the inverse ones divide by the size.
 
     FFT and IFFT map complex to complex, RFFT real to the non-negative half of the last dimension,

@@ -10,7 +10,7 @@ from graph_compiler.hlo.operators.elementwise.unary import NUMBER
 from graph_compiler.hlo.operators.row import (
     Array,
     Evaluation,
-    Operator,
+    HloOperator,
     check_axes,
     operand_array,
     require_kind,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from graph_compiler.hlo.types import Shape
 
 
-class Parameter(Operator):
+class Parameter(HloOperator):
     """A value that the caller of the computation passes."""
 
     opcode = "parameter"
@@ -41,7 +41,7 @@ class Parameter(Operator):
         return operands[0]  # the evaluator passes the argument
 
 
-class Constant(Operator):
+class Constant(HloOperator):
     """A value that the graph states."""
 
     opcode = "constant"
@@ -71,7 +71,7 @@ class Constant(Operator):
         return literal
 
 
-class Iota(Operator):
+class Iota(HloOperator):
     """The index along one dimension, at every element."""
 
     opcode = "iota"
@@ -105,7 +105,7 @@ class Iota(Operator):
         return np.broadcast_to(column, shape.dimensions)
 
 
-class Copy(Operator):
+class Copy(HloOperator):
     """The operand."""
 
     opcode = "copy"
@@ -122,7 +122,7 @@ class Copy(Operator):
         return operands[0]
 
 
-class Broadcast(Operator):
+class Broadcast(HloOperator):
     """Operand dimension i becomes dimension `dimensions[i]` of the result; others repeat it.
 
     A size-1 dimension of the operand is not stretched: HLO has no implicit broadcast.
@@ -170,7 +170,7 @@ def broadcast_in_dimensions(array: Array, sizes: tuple[int, ...], axes: Any) -> 
     return np.broadcast_to(column, sizes)
 
 
-class Reshape(Operator):
+class Reshape(HloOperator):
     """The same elements in row-major order under other dimensions."""
 
     opcode = "reshape"
@@ -203,7 +203,7 @@ class DynamicReshape(Reshape):
     arity = (1, None)
 
 
-class Bitcast(Operator):
+class Bitcast(HloOperator):
     """The bytes of the operand, in the order of its layout, read as the result's shape."""
 
     opcode = "bitcast"
@@ -238,7 +238,7 @@ def _major_to_minor(shape: Shape) -> list[int]:
     return list(reversed(shape.layout))
 
 
-class Transpose(Operator):
+class Transpose(HloOperator):
     """Dimension i of the result is dimension `dimensions[i]` of the operand."""
 
     opcode = "transpose"
@@ -265,7 +265,7 @@ class Transpose(Operator):
         return operands[0].transpose(instruction.attribute("dimensions"))
 
 
-class Reverse(Operator):
+class Reverse(HloOperator):
     """The order along the named dimensions turned round."""
 
     opcode = "reverse"
@@ -286,7 +286,7 @@ class Reverse(Operator):
         return np.flip(operands[0], instruction.attribute("dimensions"))
 
 
-class GetDimensionSize(Operator):
+class GetDimensionSize(HloOperator):
     """The size of one dimension, as s32."""
 
     opcode = "get-dimension-size"

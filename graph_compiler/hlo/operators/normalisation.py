@@ -12,7 +12,7 @@ from graph_compiler.hlo.operators.row import (
     Array,
     CalledWork,
     Evaluation,
-    Operator,
+    HloOperator,
     Work,
     operand_array,
     require_kind,
@@ -66,7 +66,7 @@ def _others(instruction: Instruction, rank: int) -> tuple[int, ...]:
     return tuple(axis for axis in range(rank) if axis != feature)
 
 
-class BatchNorm(Operator):
+class BatchNorm(HloOperator):
     """Arithmetic on every element, and a square root for every feature."""
 
     flops_per_element: ClassVar[int]

@@ -16,7 +16,7 @@ from graph_compiler.hlo.operators.row import (
     TRANSCENDENTAL,
     Array,
     Evaluation,
-    Operator,
+    HloOperator,
     operand_array,
     require_shape,
     require_type,
@@ -140,7 +140,7 @@ _GENERATORS = {
 _STATE_SIZES = {"RNG_DEFAULT": (2, 3), "RNG_THREE_FRY": (2,), "RNG_PHILOX": (2, 3)}
 
 
-class RngBitGenerator(Operator):
+class RngBitGenerator(HloOperator):
     """(new state, random bits) of a generator; a pure function of the state.
 
     ThreeFry has the state u64[2] (key, counter), Philox u64[2] or u64[3] (key, counter of 64 or
@@ -196,7 +196,7 @@ class RngBitGenerator(Operator):
         return state, np.ascontiguousarray(words).view(dtype).reshape(shape.dimensions)
 
 
-class Rng(Operator):
+class Rng(HloOperator):
     """Numbers of a distribution with the parameters (a, b), from the evaluator's seed.
 
     RNG_UNIFORM lies in [a, b), RNG_NORMAL has mean a and standard deviation b.
@@ -250,7 +250,7 @@ class Rng(Operator):
         return context.random.integers(low, high, sizes, dtype=container).astype(dtype)
 
 
-class RngGetAndUpdateState(Operator):
+class RngGetAndUpdateState(HloOperator):
     """The evaluator's generator as a state of u64[2]; `delta` is how far it moves on."""
 
     opcode = "rng-get-and-update-state"

@@ -13,7 +13,7 @@ from graph_compiler.hlo.operators.row import (
     Array,
     CalledWork,
     Evaluation,
-    Operator,
+    HloOperator,
     Work,
     check_axes,
     check_scalar_computation,
@@ -84,7 +84,7 @@ def _pack(values: list[Array]) -> Any:
     return values[0] if len(values) == 1 else tuple(values)
 
 
-class Reduce(Operator):
+class Reduce(HloOperator):
     """Folds the elements along `dimensions` with the called computation.
 
     Operands are N arrays and N initial values; the computation takes N values that came first and
@@ -161,7 +161,7 @@ def positions(instruction: Instruction, axis: int, part: Any, size: int) -> int:
     return 0 if padded == 0 or reach > padded else (padded - reach) // part.stride + 1
 
 
-class ReduceWindow(Operator):
+class ReduceWindow(HloOperator):
     """Folds the elements of every position of a window with the called computation.
 
     The operand is first dilated and padded with the initial value.
@@ -214,7 +214,7 @@ _WINDOW_LIMIT = 1 << 22
 """Elements of a window that are gone through one after another."""
 
 
-class SelectAndScatter(Operator):
+class SelectAndScatter(HloOperator):
     """Adds each element of the source where the window found the element that `select` prefers.
 
     Operands (operand, source, initial value); computations (select, scatter). `select(a, b)` of an
@@ -296,7 +296,7 @@ class SelectAndScatter(Operator):
         return scattered[0].reshape(array.shape)
 
 
-class Map(Operator):
+class Map(HloOperator):
     """The called computation of scalars, applied to every element."""
 
     opcode = "map"
@@ -331,7 +331,7 @@ class Map(Operator):
         return np.broadcast_to(result, operands[0].shape)
 
 
-class Scan(Operator):
+class Scan(HloOperator):
     """Runs a computation over the slices along a dimension, handing carries on.
 
     Operands are N inputs and the carries; the computation takes a slice of each input and the

@@ -49,7 +49,7 @@ NO_WORK, ARITHMETIC, TRANSCENDENTAL = Work(), Work(1), Work(0, 1)
 CalledWork: TypeAlias = "Callable[[Computation], Work]"
 """The work of one execution of a computation."""
 
-OPERATORS: dict[str, type[Operator]] = {}
+OPERATORS: dict[str, type[HloOperator]] = {}
 """Every row by its opcode, as HLO text writes it."""
 
 _SPECIFICATION = "https://openxla.org/stablehlo/spec#"
@@ -87,7 +87,7 @@ class Evaluation(RankContext, Protocol):
         """The values that all ranks of a group pass at this instruction, in the group's order."""
 
 
-class Operator:
+class HloOperator:
     """One HLO opcode.
 
     `opcode`: as HLO text writes it. `builders`: names of the XLA builder functions that make it.
@@ -166,7 +166,7 @@ def require_type(condition: bool, instruction: Instruction, fact: str, rule: str
         raise type_error(instruction, fact, rule)
 
 
-def check_counts(instruction: Instruction, row: type[Operator]) -> None:
+def check_counts(instruction: Instruction, row: type[HloOperator]) -> None:
     """Numbers of operands and of called computations. Raises NeuronError hlo-invalid."""
     for what, number, (least, most) in (
         ("operands", len(instruction.operands), row.arity),

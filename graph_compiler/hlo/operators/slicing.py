@@ -11,7 +11,7 @@ from graph_compiler.hlo.operators.elementwise.unary import INTEGER
 from graph_compiler.hlo.operators.row import (
     Array,
     Evaluation,
-    Operator,
+    HloOperator,
     operand_array,
     require_kind,
     require_shape,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from graph_compiler.hlo.types import Shape
 
 
-class Slice(Operator):
+class Slice(HloOperator):
     """Elements start, start + stride, ... below limit of every dimension."""
 
     opcode = "slice"
@@ -61,7 +61,7 @@ class Slice(Operator):
         return operands[0][tuple(slice(part.start, part.limit, part.stride) for part in ranges)]
 
 
-class Concatenate(Operator):
+class Concatenate(HloOperator):
     """Operands one after another along one dimension."""
 
     opcode = "concatenate"
@@ -109,7 +109,7 @@ class Concatenate(Operator):
         return np.concatenate(operands, axis=instruction.attribute("dimensions")[0])
 
 
-class Pad(Operator):
+class Pad(HloOperator):
     """`edge_padding` elements of operand 1 before and after, `interior_padding` between elements.
 
     Negative edges take elements away, after the interior padding.
@@ -215,7 +215,7 @@ def _check_starts(instruction: Instruction, first: int, rank: int) -> None:
         require_kind(instruction, index.primitive, INTEGER, "a start index")
 
 
-class DynamicSlice(Operator):
+class DynamicSlice(HloOperator):
     """A block of `dynamic_slice_sizes` from start indices that are operands.
 
     Starts are clamped so that the block lies inside.
@@ -258,7 +258,7 @@ def block(whole: tuple[int, ...], starts: list[int], sizes: Any) -> tuple[slice,
     )
 
 
-class DynamicUpdateSlice(Operator):
+class DynamicUpdateSlice(HloOperator):
     """Operand 0 with operand 1 written at start indices that are operands.
 
     Starts are clamped so that the update lies inside.

@@ -11,7 +11,7 @@ from graph_compiler.hlo.operators.row import (
     Array,
     CalledWork,
     Evaluation,
-    Operator,
+    HloOperator,
     Work,
     check_scalar_computation,
     operand_array,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from graph_compiler.hlo.types import Shape
 
 
-class Sort(Operator):
+class Sort(HloOperator):
     """N arrays, put into the order along one dimension that the comparator gives to the first.
 
     The comparator takes (a0, b0, a1, b1, ...), one pair for every array, and is True where a comes
@@ -168,7 +168,7 @@ def _merge_order(computation: Computation, arrays: list[Array], context: Evaluat
     return order
 
 
-class TopK(Operator):
+class TopK(HloOperator):
     """The k largest (or smallest) elements of the last dimension, in order, and their s32 indices.
 
     Floats compare in total order; of equal elements the one with the lower index comes first.

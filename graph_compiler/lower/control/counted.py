@@ -27,7 +27,7 @@ from graph_compiler.schedule.views import Buffer, View, count_of
 
 if TYPE_CHECKING:
     from graph_compiler.evaluate import Evaluator
-    from graph_compiler.lower.device import Device
+    from graph_compiler.lower.device import DeviceProgram
     from graph_compiler.schedule.nodes import Block, Node
     from graph_compiler.schedule.schedule import Scheduler
 
@@ -76,7 +76,7 @@ def in_place(body: Block, number: int) -> list[Node]:
 
 
 @dataclass(frozen=True)
-class Window:
+class ArrayPart:
     """From here on a buffer is part of an array: `base` bytes behind the array's beginning, and
     `step` bytes further on in each trip."""
 
@@ -104,7 +104,7 @@ class Window:
         """What is another part from now on, and the array, where elements are written."""
         return [self.buffer, self.array.buffer] if self.updates else [self.buffer]
 
-    def emit(self, device: Device) -> None:
+    def emit(self, device: DeviceProgram) -> None:
         device.windows[self.buffer] = self
 
 
@@ -168,7 +168,7 @@ def _window(
     buffer = Buffer(count_of(dims) * size, "window")
     step = int(steps[0]) if len(steps) else 0
     base = (array.offset + int(total[0])) * size
-    device.steps.append(Window(array, buffer, count, base, step * size, updates))
+    device.steps.append(ArrayPart(array, buffer, count, base, step * size, updates))
     return View(buffer, array.type, dims, array.strides)
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import nki.language as nl
-from graph_compiler.host_kernels.bodies import Fold, Scatter, Sort
+from graph_compiler.host_kernels.bodies import FoldKernel, ScatterKernel, SortKernel
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.host_kernels.movement import DynamicCopy
-from graph_compiler.lower.device import HELD, Device, kernel_of
+from graph_compiler.lower.device import HELD, DeviceProgram, kernel_of
 from graph_compiler.lower.groups.groups import grouped
 from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.movement.blocks import emit_dynamic_copy
@@ -21,28 +21,28 @@ from graph_compiler.lower.nests.folds import emit_fold
 from graph_compiler.lower.nests.nest import PARTITIONS
 from graph_compiler.lower.rewrites.trips import Count
 from graph_compiler.schedule.fusion import is_whole
-from graph_compiler.schedule.steps import Call, Place, item_size
+from graph_compiler.schedule.steps import KernelCall, Place, item_size
 from graph_compiler.schedule.views import Buffer, View, count_of
 from nki.ir.views.tensor import NkiTensor
 
-_EMITTERS: dict[type, Callable[[Device, Any, Any], None]] = {
+_EMITTERS: dict[type, Callable[[DeviceProgram, Any, Any], None]] = {
     LoopNest: emit_nest,
     DynamicCopy: emit_dynamic_copy,
-    Scatter: emit_scatter,
-    Fold: emit_fold,
-    Sort: emit_sort,
+    ScatterKernel: emit_scatter,
+    FoldKernel: emit_fold,
+    SortKernel: emit_sort,
 }
 """How the kernels of calls are emitted."""
 
 
-def emit(device: Device, steps: list[Any]) -> None:
+def emit(device: DeviceProgram, steps: list[Any]) -> None:
     """Steps one after another."""
     made = [step for step in steps if not step.writes or any(b.size for b in step.writes)]
     for step in grouped(device, made, device.uses):
         device.forget(step.writes)
         kernel = kernel_of(step)
         with device.builder.at(device.place_in_graph(kernel)):
-            if isinstance(step, Call):
+            if isinstance(step, KernelCall):
                 _EMITTERS[type(kernel)](device, kernel, step.words)
             else:
                 step.emit(device)
@@ -70,7 +70,7 @@ class Flagged:
 
 
 @dataclass(frozen=True)
-class While(Flagged):
+class WhileStep(Flagged):
     """A loop, with the steps that compute whether it goes on."""
 
     condition: list[Any]
@@ -79,7 +79,7 @@ class While(Flagged):
     def inner(self) -> list[list[Any]]:
         return [self.condition, self.body]
 
-    def emit(self, device: Device) -> None:
+    def emit(self, device: DeviceProgram) -> None:
         device.forget()
         emit(device, self.condition)
         builder = device.builder
@@ -113,7 +113,7 @@ class Counted:
         """The steps inside."""
         return [self.body]
 
-    def emit(self, device: Device) -> None:
+    def emit(self, device: DeviceProgram) -> None:
         number = device.loops = device.loops + 1
         kept = {
             place: _rows_on_chip(device, view)
@@ -149,7 +149,7 @@ class NotOnChip(Exception):
         self.values = values
 
 
-def _stays(device: Device, view: View) -> bool:
+def _stays(device: DeviceProgram, view: View) -> bool:
     """Whether a value in memory of its own has rows that may stay on chip through a loop."""
     if device.homes.get(view.buffer, device.builder.core) is None or not view.dims:
         return False
@@ -158,7 +158,7 @@ def _stays(device: Device, view: View) -> bool:
     return is_whole(view) and 0 < taken <= HELD // 4
 
 
-def _rows_on_chip(device: Device, view: View) -> list[NkiTensor]:
+def _rows_on_chip(device: DeviceProgram, view: View) -> list[NkiTensor]:
     """Tiles with all rows of a value: copies of those that there are, else loaded."""
     rows, step = count_of(view.dims[:-1]), view.dims[-1]
     made = device.held_rows(view.buffer, step, view.type)
@@ -183,7 +183,7 @@ class Barrier:
     views: ClassVar[tuple[View, ...]] = ()
     inner: ClassVar[tuple[list[Any], ...]] = ()
 
-    def emit(self, device: Device) -> None:
+    def emit(self, device: DeviceProgram) -> None:
         device.forget()
         device.meet()
 
@@ -192,7 +192,7 @@ class Barrier:
 class When(Flagged):
     """Steps that run where a flag holds."""
 
-    def emit(self, device: Device) -> None:
+    def emit(self, device: DeviceProgram) -> None:
         builder = device.builder
         device.forget()
         with builder.when(builder.register(_flag(device, self.flag), "taken")):
@@ -200,7 +200,7 @@ class When(Flagged):
             device.forget()
 
 
-def _flag(device: Device, place: Place) -> NkiTensor:
+def _flag(device: DeviceProgram, place: Place) -> NkiTensor:
     """A pred as an integer that a register takes."""
     tile = device.tile((1, 1), "uint8")
     device.copy(tile, device.elements(place, "pred", [(0, 1), (0, 1)]))

@@ -9,21 +9,28 @@ import numpy as np
 
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.aliases import every, take_over
-from graph_compiler.lower.control.counted import Window, in_place, places_of, reads_of
-from graph_compiler.lower.control.flow import Counted, While
+from graph_compiler.lower.control.counted import ArrayPart, in_place, places_of, reads_of
+from graph_compiler.lower.control.flow import Counted, WhileStep
 from graph_compiler.lower.control.layers import Layers, family_operands
 from graph_compiler.lower.rewrites.trips import Count, count_of_trips
-from graph_compiler.schedule.fusion import Expression, Lazy, Literal, is_whole, materialised, store
+from graph_compiler.schedule.fusion import (
+    ElementExpression,
+    Lazy,
+    Literal,
+    is_whole,
+    materialised,
+    store,
+)
 from graph_compiler.schedule.schedule import Scheduler
-from graph_compiler.schedule.steps import Call, Place, item_size, place_of
+from graph_compiler.schedule.steps import KernelCall, Place, item_size, place_of
 from graph_compiler.schedule.views import Buffer, View, count_of, row_major
 
 if TYPE_CHECKING:
-    from graph_compiler.lower.device import Device
+    from graph_compiler.lower.device import DeviceProgram
     from graph_compiler.schedule.nodes import Node
 
 
-def apart(device: Device, schedule: Callable[[], Any]) -> tuple[list[Any], Any]:
+def apart(device: DeviceProgram, schedule: Callable[[], Any]) -> tuple[list[Any], Any]:
     """The steps that something schedules, and what it returns."""
     before, device.steps = device.steps, []
     try:
@@ -75,7 +82,7 @@ def while_loop(scheduler: Scheduler, node: Node) -> Any:
     if count is None:
         steps, flag = apart(device, test)
         inside, _ = apart(device, once)
-        device.steps.append(While(flag, inside, steps))
+        device.steps.append(WhileStep(flag, inside, steps))
     else:
         changed = {number for number, _ in carried}
         count.fixed.update(v.buffer for number, v in enumerate(state) if number not in changed)
@@ -96,7 +103,7 @@ def while_loop(scheduler: Scheduler, node: Node) -> Any:
     return state[0] if len(node.results) == 1 else state
 
 
-def _new_value(device: Device, value: Lazy, view: View, states: set[Buffer]) -> View:
+def _new_value(device: DeviceProgram, value: Lazy, view: View, states: set[Buffer]) -> View:
     """What a loop carries on in memory that is no loop's: itself, where it was changed in place."""
     if isinstance(value, View):
         if value.buffer is view.buffer and is_whole(value) and value.strides == view.strides:
@@ -110,11 +117,11 @@ def _new_value(device: Device, value: Lazy, view: View, states: set[Buffer]) -> 
 
 def _whole(carried: Sequence[View], steps: list[Any]) -> tuple[View, ...]:
     """What a loop carries and makes as a whole, of what its steps make."""
-    windows = {step.array.buffer for step in every(steps) if isinstance(step, Window)}
+    windows = {step.array.buffer for step in every(steps) if isinstance(step, ArrayPart)}
     inner = {
         buffer
         for step in steps
-        if not isinstance(step, Call)
+        if not isinstance(step, KernelCall)
         for part in step.inner
         for one in every(part)
         for buffer in one.writes
@@ -122,7 +129,7 @@ def _whole(carried: Sequence[View], steps: list[Any]) -> tuple[View, ...]:
     return tuple(view for view in carried if view.buffer not in windows | inner)
 
 
-def _carry(device: Device, fresh: Sequence[tuple[View, View]]) -> None:
+def _carry(device: DeviceProgram, fresh: Sequence[tuple[View, View]]) -> None:
     """What a loop carries gets its new values, which are all there before the first old one goes.
     A value that nothing else needs is made where the old one was."""
     for view, value in fresh:
@@ -140,7 +147,7 @@ def layers(scheduler: Scheduler, node: Node) -> list[View]:
     (body,) = node.blocks
     outside = [scheduler.value(operand) for operand in node.operands[: wanted.fixed]]
     fixed = [
-        scheduler.view(operand) if isinstance(value, Expression) else value
+        scheduler.view(operand) if isinstance(value, ElementExpression) else value
         for operand, value in zip(node.operands, outside)
     ]
     state = []
@@ -163,7 +170,7 @@ def layers(scheduler: Scheduler, node: Node) -> list[View]:
             reach = sum((n - 1) * by for n, by in zip(first.dims, first.strides))
             buffer = Buffer((1 + reach) * size, "window")
             whole = View(first.buffer, first.type, (first.buffer.size // size,), (1,))
-            device.steps.append(Window(whole, buffer, count, first.offset * size, step * size))
+            device.steps.append(ArrayPart(whole, buffer, count, first.offset * size, step * size))
             windows.append(View(buffer, first.type, first.dims, first.strides))
         made = Scheduler(device, scheduler.simplifier, body, [*fixed, *state, *windows]).run()
         states = {view.buffer for view in state}

@@ -15,18 +15,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graph_compiler.lower.aliases import every
-from graph_compiler.lower.control.counted import Window
+from graph_compiler.lower.control.counted import ArrayPart
 from graph_compiler.lower.control.flow import Barrier, Counted
 from graph_compiler.lower.cores.estimates import nanoseconds
 from graph_compiler.lower.cores.extents import Since, Touch, touches
 from graph_compiler.lower.cores.halves import halves
 from graph_compiler.lower.cores.homes import Settled, settled
-from graph_compiler.lower.draws import Draw
-from graph_compiler.schedule.steps import Call
+from graph_compiler.lower.draws import DrawStep
+from graph_compiler.schedule.steps import KernelCall
 from graph_compiler.schedule.views import Buffer
 
 if TYPE_CHECKING:
-    from graph_compiler.lower.device import Device
+    from graph_compiler.lower.device import DeviceProgram
 
 BARRIER = 15000.0
 """About how many ns a barrier takes: the cores' meeting, and what they would do ahead without."""
@@ -45,7 +45,7 @@ Touches = tuple[list[Touch], list[Touch]]
 """What each core touches."""
 
 
-class Choice(NamedTuple):
+class StepDivision(NamedTuple):
     """A way to do a step: the part of each core, None for nothing, and about how many ns each
     takes."""
 
@@ -54,7 +54,7 @@ class Choice(NamedTuple):
     touched: Touches
 
 
-class Shared(NamedTuple):
+class DividedSteps(NamedTuple):
     """Steps of each core, what they touch, and about how many ns they take."""
 
     steps: tuple[list[Any], list[Any]]
@@ -62,10 +62,12 @@ class Shared(NamedTuple):
     ns: float
 
 
-def shared_out(device: Device, results: Collection[Buffer]) -> list[Settled]:
+def shared_out(device: DeviceProgram, results: Collection[Buffer]) -> list[Settled]:
     """The steps of a device's two cores, with the buffers that they use."""
     windows = {
-        step.buffer: step.array.buffer for step in every(device.steps) if isinstance(step, Window)
+        step.buffer: step.array.buffer
+        for step in every(device.steps)
+        if isinstance(step, ArrayPart)
     }
     while any(root in windows for root in windows.values()):
         windows = {one: windows.get(root, root) for one, root in windows.items()}
@@ -76,14 +78,14 @@ def shared_out(device: Device, results: Collection[Buffer]) -> list[Settled]:
 class Divider:
     """Divides steps between two cores. `windows`: buffers that are parts of others."""
 
-    def __init__(self, device: Device, windows: Mapping[Buffer, Buffer]) -> None:
+    def __init__(self, device: DeviceProgram, windows: Mapping[Buffer, Buffer]) -> None:
         self.device = device
         self.windows = windows
 
-    def divided(self, steps: Sequence[Any]) -> Shared:
+    def divided(self, steps: Sequence[Any]) -> DividedSteps:
         """Steps that run one after another."""
         ns, chosen = _cheapest([self._choices(step) for step in steps])
-        found = Shared(([], []), ([], []), ns)
+        found = DividedSteps(([], []), ([], []), ns)
         since = Since()
         for choice in chosen:
             if any(since.meets(core, choice.touched[core]) for core in (0, 1)):
@@ -96,30 +98,30 @@ class Divider:
                 since.add(core, choice.touched[core])
         return found
 
-    def _choices(self, step: Any) -> list[Choice]:
+    def _choices(self, step: Any) -> list[StepDivision]:
         """The ways to do a step, by core 0 alone first."""
-        if isinstance(step, Window):
-            return [Choice((step, step), (0.0, 0.0), ([], []))]
+        if isinstance(step, ArrayPart):
+            return [StepDivision((step, step), (0.0, 0.0), ([], []))]
         ns, found = nanoseconds(self.device, step), touches(step, self.windows)
-        ways = [Choice((step, None), (ns, 0.0), (found, []))]
+        ways = [StepDivision((step, None), (ns, 0.0), (found, []))]
         if isinstance(step, Counted):
             return [*ways, *self._of_loop(step)]
-        if isinstance(step, Draw):  # the generators of both cores begin alike
+        if isinstance(step, DrawStep):  # the generators of both cores begin alike
             return ways
-        if not isinstance(step, Call) and step.inner:
+        if not isinstance(step, KernelCall) and step.inner:
             return ways
-        ways.append(Choice((None, step), (0.0, ns), ([], found)))
+        ways.append(StepDivision((None, step), (0.0, ns), ([], found)))
         for parts in [*halves(step)][:WAYS]:
             self.device.same_place(step, parts)
             times = [nanoseconds(self.device, part) for part in parts]
             one, other = (touches(part, self.windows) for part in parts)
-            ways.append(Choice(parts, (times[0], times[1]), (one, other)))
+            ways.append(StepDivision(parts, (times[0], times[1]), (one, other)))
         return ways
 
-    def _of_loop(self, loop: Counted) -> list[Choice]:
+    def _of_loop(self, loop: Counted) -> list[StepDivision]:
         """A loop that both cores run, if its body has something for core 1."""
         body = self.divided(loop.body)
-        if all(isinstance(step, Window) for step in body.steps[1]):
+        if all(isinstance(step, ArrayPart) for step in body.steps[1]):
             return []
         since = Since()
         since.add(0, body.touched[0])
@@ -131,10 +133,10 @@ class Divider:
         one, other = (replace(loop, body=steps, carried=()) for steps in body.steps)
         self.device.same_place(loop, (one, other))
         ns *= loop.count.trips
-        return [Choice((one, other), (ns, ns), body.touched)]
+        return [StepDivision((one, other), (ns, ns), body.touched)]
 
 
-def _meet(shared: Shared) -> None:
+def _meet(shared: DividedSteps) -> None:
     for steps in shared.steps:
         steps.append(Barrier())
 
@@ -144,13 +146,13 @@ class _Stretch(NamedTuple):
 
     ns: float
     before: _Stretch | None
-    chosen: tuple[Choice, ...]
+    chosen: tuple[StepDivision, ...]
 
 
 _NOTHING = _Stretch(0.0, None, ())
 
 
-def _cheapest(ways: Sequence[Sequence[Choice]]) -> tuple[float, list[Choice]]:
+def _cheapest(ways: Sequence[Sequence[StepDivision]]) -> tuple[float, list[StepDivision]]:
     """How every step is done in the least time, by dynamic programming over where cores meet.
     Steps of core 0 alone follow each other; all else is in segments between barriers."""
     alone = [_NOTHING] + [_Stretch(math.inf, None, ())] * len(ways)
@@ -182,13 +184,13 @@ def _ns(stretch: _Stretch) -> float:
 
 
 def _segments(
-    ways: Sequence[Sequence[Choice]], start: int, seed: Choice
-) -> Sequence[tuple[int, float, tuple[Choice, ...]]]:
+    ways: Sequence[Sequence[StepDivision]], start: int, seed: StepDivision
+) -> Sequence[tuple[int, float, tuple[StepDivision, ...]]]:
     """Steps from one on between which cores need not meet, done each in the way that suits best
     behind the ones before: where they end, how many ns they take, and the choices."""
     since = Since()
     clocks = [0.0, 0.0]
-    chosen: list[Choice] = []
+    chosen: list[StepDivision] = []
     found = []
     for at in range(start, min(len(ways), start + SEGMENT)):
         fitting = [
@@ -207,6 +209,6 @@ def _segments(
     return found
 
 
-def _after(clocks: Sequence[float], choice: Choice) -> tuple[float, float]:
+def _after(clocks: Sequence[float], choice: StepDivision) -> tuple[float, float]:
     """When both cores have done what they do, and how much that is."""
     return max(map(sum, zip(clocks, choice.ns))), sum(choice.ns)

@@ -5,31 +5,31 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.host_kernels.bodies import Fold, Sort
+from graph_compiler.host_kernels.bodies import FoldKernel, SortKernel
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.host_kernels.movement import DynamicCopy
 from graph_compiler.lower.control.flow import Counted
 from graph_compiler.lower.nests.columns import nest_ns
 from graph_compiler.lower.nests.nest import PARTITIONS
-from graph_compiler.lower.products.convolution import Convolution
+from graph_compiler.lower.products.convolution import ConvolutionStep
 from graph_compiler.lower.products.product import COLUMNS, DEPTH, ROWS, Contraction
-from graph_compiler.schedule.steps import Call, item_size
+from graph_compiler.schedule.steps import KernelCall, item_size
 from isa.enums import Engine
 
 if TYPE_CHECKING:
-    from graph_compiler.lower.device import Device
+    from graph_compiler.lower.device import DeviceProgram
 
 FIXED = 3000.0
 """About how many ns pass from a load to a store."""
 
 
-def nanoseconds(device: Device, step: Any) -> float:
+def nanoseconds(device: DeviceProgram, step: Any) -> float:
     """About how many ns a step takes, those inside of it included."""
     if isinstance(step, Contraction):
         return _of_product(device, step)
-    if isinstance(step, Convolution):
+    if isinstance(step, ConvolutionStep):
         return FIXED + step.ns(device)
-    if isinstance(step, Call):
+    if isinstance(step, KernelCall):
         if isinstance(step.kernel, LoopNest):
             return nest_ns(device, step.kernel) if step.kernel.counts else FIXED
         return FIXED + _of_elements(device, step.kernel)
@@ -37,7 +37,7 @@ def nanoseconds(device: Device, step: Any) -> float:
     return FIXED + trips * sum(nanoseconds(device, one) for body in step.inner for one in body)
 
 
-def _of_product(device: Device, step: Contraction) -> float:
+def _of_product(device: DeviceProgram, step: Contraction) -> float:
     """What the tensor engine takes for the columns that move through it, or the transfers."""
     product, target = step.product, device.target
     size = item_size(product.left.type)
@@ -55,15 +55,15 @@ def _of_product(device: Device, step: Contraction) -> float:
     return FIXED + max(cycles / target.clock_ghz(Engine.tensor), transfers)
 
 
-def _of_elements(device: Device, kernel: Any) -> float:
+def _of_elements(device: DeviceProgram, kernel: Any) -> float:
     """What the vector engine takes for operations on the elements of rows, one a partition."""
     clock = device.target.clock_ghz(Engine.vector)
-    if isinstance(kernel, Sort):
+    if isinstance(kernel, SortKernel):
         count = kernel.counts[-1]
         rows = -(-math.prod(kernel.counts[:-1]) // PARTITIONS)
         stages = max(1, count.bit_length()) ** 2 / 2
         return rows * stages * 20 * (count / clock + 60)
-    if isinstance(kernel, Fold):
+    if isinstance(kernel, FoldKernel):
         return math.prod(kernel.counts) / PARTITIONS * 2 * len(kernel.body.steps) / clock
     if isinstance(kernel, DynamicCopy):
         blocks, size = math.prod(kernel.batch), math.prod(kernel.counts) * kernel.size

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from graph_compiler.host_kernels.bodies import Fold, Sort
+from graph_compiler.host_kernels.bodies import FoldKernel, SortKernel
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.host_kernels.movement import DynamicCopy
-from graph_compiler.lower.products.convolution import Convolution
+from graph_compiler.lower.products.convolution import ConvolutionStep
 from graph_compiler.lower.products.product import Contraction
-from graph_compiler.schedule.steps import Call, Place, item_size
+from graph_compiler.schedule.steps import KernelCall, Place, item_size
 from graph_compiler.schedule.views import Buffer, View
 
 
@@ -89,12 +89,12 @@ def _touches(step: Any) -> Iterator[Touch]:
     if isinstance(step, Contraction):
         yield from _of_product(step)
         return
-    if isinstance(step, Convolution):
+    if isinstance(step, ConvolutionStep):
         for view in step.views:
             axes = list(zip(view.dims, view.strides))
             yield Touch(view.buffer, _of_view(view, axes), view is step.target)
         return
-    if not isinstance(step, Call):
+    if not isinstance(step, KernelCall):
         for buffers, writes in ((step.reads, False), (step.writes, True)):
             yield from (Touch(buffer, WHOLE, writes) for buffer in buffers)
         for inner in step.inner:
@@ -131,8 +131,10 @@ def _operands(kernel: Any) -> list[_Operand | None]:
         type, strides = kernel.output
         leaves = [of(type, kernel.counts, s, False) for type, s in kernel.leaves]
         return [of(type, kernel.counts, strides, True), *leaves]
-    if isinstance(kernel, (Fold, Sort)):
-        made = kernel.counts if isinstance(kernel, Fold) else (*kernel.counts[:-1], kernel.taken)
+    if isinstance(kernel, (FoldKernel, SortKernel)):
+        made = (
+            kernel.counts if isinstance(kernel, FoldKernel) else (*kernel.counts[:-1], kernel.taken)
+        )
         return [
             *(of(type, made, strides, True) for type, strides in kernel.outputs),
             *(of(type, kernel.counts, strides, False) for type, strides in kernel.inputs),

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from graph_compiler.host_kernels.bodies import Fold, Sort
+from graph_compiler.host_kernels.bodies import FoldKernel, SortKernel
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.host_kernels.movement import DynamicCopy
 from graph_compiler.lower.nests.nest import PARTITIONS, divisor
-from graph_compiler.lower.products.convolution import Convolution
+from graph_compiler.lower.products.convolution import ConvolutionStep
 from graph_compiler.lower.products.product import Contraction
 from graph_compiler.schedule.contractions import Axes
-from graph_compiler.schedule.steps import Call, Place, item_size
+from graph_compiler.schedule.steps import KernelCall, Place, item_size
 from graph_compiler.schedule.views import View
 
 Halves = tuple[Any, Any]
@@ -28,9 +28,9 @@ def halves(step: Any) -> Iterator[Halves]:
     """Ways to cut a step in two, outer dimensions first; none of steps that stay whole."""
     if isinstance(step, Contraction):
         yield from _of_product(step)
-    elif isinstance(step, Convolution):
+    elif isinstance(step, ConvolutionStep):
         yield from step.halves()
-    elif isinstance(step, Call):
+    elif isinstance(step, KernelCall):
         cut = _CUTS.get(type(step.kernel))
         if cut is not None:
             yield from cut(step, step.kernel)
@@ -42,7 +42,7 @@ def _in_two(count: int) -> tuple[tuple[int, int], tuple[int, int]]:
     return (0, half), (half, count - half)
 
 
-def _moved(call: Call, kernel: Any, steps: Sequence[int], start: int) -> Call:
+def _moved(call: KernelCall, kernel: Any, steps: Sequence[int], start: int) -> KernelCall:
     """A call of another kernel whose first places are `start` times these bytes further on."""
     distances = iter(steps)
     words = [
@@ -51,11 +51,11 @@ def _moved(call: Call, kernel: Any, steps: Sequence[int], start: int) -> Call:
         else word
         for word in call.words
     ]
-    return Call(kernel, words, [*call.reads], [*call.writes])
+    return KernelCall(kernel, words, [*call.reads], [*call.writes])
 
 
 def _cut(
-    call: Call,
+    call: KernelCall,
     count: int,
     steps: Sequence[int],
     kernel: Callable[[int], Any],
@@ -69,7 +69,7 @@ def _with(counts: Sequence[int], axis: int, size: int) -> tuple[int, ...]:
     return (*counts[:axis], size, *counts[axis + 1 :])
 
 
-def _of_loop(call: Call, loop: LoopNest) -> Iterator[Halves]:
+def _of_loop(call: KernelCall, loop: LoopNest) -> Iterator[Halves]:
     operands = [loop.output, *loop.leaves]
     if loop.fold is None and len(loop.counts) == 1:
         yield from _of_run(call, loop)
@@ -85,7 +85,7 @@ def _of_loop(call: Call, loop: LoopNest) -> Iterator[Halves]:
         yield _cut(call, count, steps, kernel)
 
 
-def _of_run(call: Call, loop: LoopNest) -> Iterator[Halves]:
+def _of_run(call: KernelCall, loop: LoopNest) -> Iterator[Halves]:
     """A single dimension that lies in partitions as rows, where halves of it would not."""
     (count,) = loop.counts
     rows = divisor(count)
@@ -103,36 +103,36 @@ def _of_run(call: Call, loop: LoopNest) -> Iterator[Halves]:
         output=spread(loop.output),
         leaves=tuple(map(spread, loop.leaves)),
     )
-    yield from _of_loop(Call(whole, call.words, call.reads, call.writes), whole)
+    yield from _of_loop(KernelCall(whole, call.words, call.reads, call.writes), whole)
 
 
-def _of_fold(call: Call, fold: Fold) -> Iterator[Halves]:
+def _of_fold(call: KernelCall, fold: FoldKernel) -> Iterator[Halves]:
     operands = [*fold.outputs, *fold.inputs]
     for axis, count in enumerate(fold.counts):
         if count < 2 or fold.reduced[axis]:
             continue
         steps = [strides[axis] * item_size(type) for type, strides in operands]
 
-        def kernel(size: int, axis: int = axis) -> Fold:
+        def kernel(size: int, axis: int = axis) -> FoldKernel:
             return replace(fold, counts=_with(fold.counts, axis, size))
 
         yield _cut(call, count, steps, kernel)
 
 
-def _of_sort(call: Call, sort: Sort) -> Iterator[Halves]:
+def _of_sort(call: KernelCall, sort: SortKernel) -> Iterator[Halves]:
     operands = [*sort.outputs, *sort.inputs]
     for axis, count in enumerate(sort.counts[:-1]):
         if count < 2:
             continue
         steps = [strides[axis] * item_size(type) for type, strides in operands]
 
-        def kernel(size: int, axis: int = axis) -> Sort:
+        def kernel(size: int, axis: int = axis) -> SortKernel:
             return replace(sort, counts=_with(sort.counts, axis, size))
 
         yield _cut(call, count, steps, kernel)
 
 
-def _of_gather(call: Call, copy: DynamicCopy) -> Iterator[Halves]:
+def _of_gather(call: KernelCall, copy: DynamicCopy) -> Iterator[Halves]:
     """Blocks out of an array: some of them each. Blocks into one may be for the same places."""
     for axis, count in enumerate(copy.batch):
         if count < 2 or copy.writes:
@@ -149,10 +149,10 @@ def _of_gather(call: Call, copy: DynamicCopy) -> Iterator[Halves]:
         yield _cut(call, count, steps, kernel)
 
 
-_CUTS: dict[type, Callable[[Call, Any], Iterator[Halves]]] = {
+_CUTS: dict[type, Callable[[KernelCall, Any], Iterator[Halves]]] = {
     LoopNest: _of_loop,
-    Fold: _of_fold,
-    Sort: _of_sort,
+    FoldKernel: _of_fold,
+    SortKernel: _of_sort,
     DynamicCopy: _of_gather,
 }
 

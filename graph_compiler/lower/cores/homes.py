@@ -20,13 +20,13 @@ from graph_compiler.lower.aliases import every
 from graph_compiler.lower.control.counted import reads_of
 from graph_compiler.lower.control.flow import Barrier, Counted
 from graph_compiler.lower.cores.extents import touches
-from graph_compiler.lower.products.convolution import Convolution
+from graph_compiler.lower.products.convolution import ConvolutionStep
 from graph_compiler.lower.products.product import Contraction
-from graph_compiler.schedule.steps import Call, Place, item_size
+from graph_compiler.schedule.steps import KernelCall, Place, item_size
 from graph_compiler.schedule.views import Buffer, View
 
 if TYPE_CHECKING:
-    from graph_compiler.lower.device import Device
+    from graph_compiler.lower.device import DeviceProgram
 
 Segment = tuple[int, ...]
 """Steps with no barrier between them: how many barriers were before, in each block around."""
@@ -40,7 +40,7 @@ class Settled(NamedTuple):
 
 
 def settled(
-    device: Device,
+    device: DeviceProgram,
     steps: Sequence[list[Any]],
     windows: Mapping[Buffer, Buffer],
     results: Collection[Buffer],
@@ -52,7 +52,7 @@ def settled(
 
 class _Settling:
     def __init__(
-        self, device: Device, windows: Mapping[Buffer, Buffer], results: Collection[Buffer]
+        self, device: DeviceProgram, windows: Mapping[Buffer, Buffer], results: Collection[Buffer]
     ) -> None:
         self.device = device
         self.windows = windows
@@ -77,7 +77,7 @@ class _Settling:
         return [Settled(own, reads_of(own) + Counter(common)) for own in renamed]
 
     def _note(self, core: int, segment: Segment, step: Any) -> None:
-        if not isinstance(step, (Call, Contraction, Convolution)):
+        if not isinstance(step, (KernelCall, Contraction, ConvolutionStep)):
             self.kept.update(touch.buffer for touch in touches(step, {}))
             return
         for buffer, extent, _ in touches(step, {}):
@@ -113,7 +113,7 @@ class _Settling:
             changed = step
             if isinstance(step, Counted):
                 changed = replace(step, body=self._renamed(core, step.body, segment))
-            elif isinstance(step, (Call, Contraction, Convolution)):
+            elif isinstance(step, (KernelCall, Contraction, ConvolutionStep)):
                 names = {
                     buffer: self.names[core, segment, buffer]
                     for buffer in {*step.reads, *step.writes}
@@ -154,7 +154,7 @@ def _used(
     return found | {windows[buffer] for buffer in found if buffer in windows}
 
 
-def _call(call: Call, names: Mapping[Buffer, Place]) -> Call:
+def _call(call: KernelCall, names: Mapping[Buffer, Place]) -> KernelCall:
     words = [
         Place(names[word.buffer].buffer, word.offset - names[word.buffer].offset)
         if isinstance(word, Place) and word.buffer in names
@@ -165,14 +165,14 @@ def _call(call: Call, names: Mapping[Buffer, Place]) -> Call:
         [names[buffer].buffer if buffer in names else buffer for buffer in buffers]
         for buffers in (call.reads, call.writes)
     )
-    return Call(call.kernel, words, reads, writes)
+    return KernelCall(call.kernel, words, reads, writes)
 
 
 def _with_names(step: Any, names: Mapping[Buffer, Place]) -> Any:
     """A step on the buffers as its core calls them."""
-    if isinstance(step, Call):
+    if isinstance(step, KernelCall):
         return _call(step, names)
-    if isinstance(step, Convolution):
+    if isinstance(step, ConvolutionStep):
         return step.renamed(lambda view: _view(view, names))
     return _contraction(step, names)
 

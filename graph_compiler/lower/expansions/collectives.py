@@ -28,7 +28,7 @@ from isa.errors import NeuronError
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction
     from graph_compiler.hlo.operators.custom.shard_map import Sharding
-    from graph_compiler.lower.device import Device
+    from graph_compiler.lower.device import DeviceProgram
     from graph_compiler.schedule.nodes import Node
     from graph_compiler.schedule.schedule import Scheduler
     from graph_compiler.schedule.views import Buffer, View
@@ -71,7 +71,7 @@ class Exchanged:
     def writes(self) -> list[Buffer]:
         return [self.target.buffer]
 
-    def emit(self, device: Device) -> None:
+    def emit(self, device: DeviceProgram) -> None:
         device.builder.emit(
             "rank_exchange",
             dst=_flat(device, self.target),
@@ -101,11 +101,11 @@ class Numbered:
     def writes(self) -> list[Buffer]:
         return [self.target.buffer]
 
-    def emit(self, device: Device) -> None:
+    def emit(self, device: DeviceProgram) -> None:
         device.builder.emit("rank_number", dst=_flat(device, self.target), numbers=self.numbers)
 
 
-def _flat(device: Device, view: View) -> Any:
+def _flat(device: DeviceProgram, view: View) -> Any:
     return device.elements(place_of(view), view.type, [(1, math.prod(view.dims))])
 
 

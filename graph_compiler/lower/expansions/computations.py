@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
-from graph_compiler.host_kernels.bodies import Body, Fold
+from graph_compiler.host_kernels.bodies import FoldKernel, ScalarBody
 from graph_compiler.lower.expansions.expansions import STEP, Text, expanded, shape
 from graph_compiler.lower.expansions.linear import RowLoop
-from graph_compiler.schedule.fusion import Expression, Lazy, Literal
+from graph_compiler.schedule.fusion import ElementExpression, Lazy, Literal
 from graph_compiler.schedule.placement import padded
 from graph_compiler.schedule.reductions import body_of, call, operand_of
 
@@ -29,7 +29,7 @@ def map_elements(scheduler: Scheduler, node: Node) -> Lazy | None:
     return _expressions(body, values, node.dims)[0]
 
 
-def _expressions(body: Body, values: Sequence[Lazy], dims: tuple[int, ...]) -> list[Lazy]:
+def _expressions(body: ScalarBody, values: Sequence[Lazy], dims: tuple[int, ...]) -> list[Lazy]:
     found = list(values)
     for step in body.steps:
         if step.op == _LITERAL:
@@ -37,7 +37,7 @@ def _expressions(body: Body, values: Sequence[Lazy], dims: tuple[int, ...]) -> l
             found.append(Literal(step.type, dims, number))
         else:
             arguments = [found[argument] for argument in step.arguments]
-            found.append(Expression(step.op, step.type, step.attribute, arguments))
+            found.append(ElementExpression(step.op, step.type, step.attribute, arguments))
     return [found[result] for result in body.results]
 
 
@@ -80,7 +80,7 @@ def reduce_windows(scheduler: Scheduler, node: Node) -> Any:
     nothing = (0,) * len(sizes)
     outputs = tuple((view.type, (*view.strides, *nothing)) for view in results)
     reduced = (False,) * len(dims) + (True,) * len(sizes)
-    kernel = Fold((*dims, *sizes), reduced, outputs, tuple(map(operand_of, windows)), body)
+    kernel = FoldKernel((*dims, *sizes), reduced, outputs, tuple(map(operand_of, windows)), body)
     call(scheduler, kernel, results, [*windows, *starts])
     return results[0] if len(results) == 1 else results
 

@@ -16,7 +16,7 @@ from isa.errors import NeuronError
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Computation, Instruction
-    from graph_compiler.lower.device import Device
+    from graph_compiler.lower.device import DeviceProgram
     from graph_compiler.schedule.nodes import Node
 
 Dims = Sequence[int]
@@ -162,7 +162,7 @@ def expanded(scheduler: Scheduler, node: Node, text: str, called: Computation | 
         for computation in module.computations:
             for item in computation.instructions:
                 item.called = [called if c.name == STEP else c for c in item.called]
-    named, device = node.instruction, cast("Device", scheduler.program)
+    named, device = node.instruction, cast("DeviceProgram", scheduler.program)
     if named is not None and any(map(_is_loop, module.instructions())):
         device.notes.remark(named.name, "a loop, a round for each row, column or slice")
     simplifier = Simplifier(module)

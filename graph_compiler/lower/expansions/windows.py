@@ -12,7 +12,7 @@ from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.expansions.expansions import Text
 from graph_compiler.schedule.contractions import converted
 from graph_compiler.schedule.fusion import (
-    Expression,
+    ElementExpression,
     Lazy,
     Literal,
     broadcast_to,
@@ -124,12 +124,14 @@ def short_windows(scheduler: Scheduler, node: Node) -> Lazy | None:
             ]
             value = taken[0]
             for other in taken[1:]:
-                value = Expression(
+                value = ElementExpression(
                     fold, wide, None, [converted(value, wide), converted(other, wide)]
                 )
     if not (isinstance(start, Literal) and start.value == _IDENTITIES[fold]):
         initials = broadcast_to(start, node.dims)
-        value = Expression(fold, wide, None, [converted(initials, wide), converted(value, wide)])
+        value = ElementExpression(
+            fold, wide, None, [converted(initials, wide), converted(value, wide)]
+        )
     return converted(value, node.type)
 
 
@@ -180,19 +182,19 @@ def select_and_scatter(scheduler: Scheduler, node: Node) -> Lazy | None:
     chosen: Lazy = Literal("f32", source.dims, np.float32(0))
     for number, place in enumerate(places[1:], 1):
         here = window(array, place)
-        keep = Expression("compare", "pred", direction, [best, here])
+        keep = ElementExpression("compare", "pred", direction, [best, here])
         mine = Literal("f32", source.dims, np.float32(number))
-        chosen = Expression("select", "f32", None, [keep, chosen, mine])
-        best = Expression("select", operand.type, None, [keep, best, here])
+        chosen = ElementExpression("select", "f32", None, [keep, chosen, mine])
+        best = ElementExpression("select", operand.type, None, [keep, best, here])
     number_of = program.buffer("f32", source.dims)
     store(program, chosen, number_of)
     nothing = Literal(node.type, source.dims, np.zeros((), PRIMITIVE_TYPES[node.type].numpy)[()])
     for number, place in enumerate(places):
         mine = Literal("f32", source.dims, np.float32(number))
-        taken = Expression("compare", "pred", "EQ", [number_of, mine])
-        added = Expression("select", node.type, None, [taken, values, nothing])
+        taken = ElementExpression("compare", "pred", "EQ", [number_of, mine])
+        added = ElementExpression("select", node.type, None, [taken, values, nothing])
         cell = window(target, place)
-        store(program, Expression(combine, node.type, None, [cell, added]), cell)
+        store(program, ElementExpression(combine, node.type, None, [cell, added]), cell)
     start = sum(low * stride for (low, _, _), stride in zip(edges, target.strides))
     return target.placed(node.dims, target.strides, start)
 

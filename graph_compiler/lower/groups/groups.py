@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from graph_compiler.lower.device import Device
+from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.groups.members import (
     Member,
     RowProduct,
@@ -26,9 +26,9 @@ from graph_compiler.lower.groups.members import (
     nest_of,
     product_counts,
 )
-from graph_compiler.lower.groups.rows import Rows
+from graph_compiler.lower.groups.rows import RowGroupEmitter
 from graph_compiler.lower.nests.nest import PARTITIONS, UNROLLED, axes_of
-from graph_compiler.lower.products.convolution import Convolution
+from graph_compiler.lower.products.convolution import ConvolutionStep
 from graph_compiler.lower.products.product import Contraction
 from graph_compiler.lower.products.results import with_nests
 from graph_compiler.schedule.views import Buffer
@@ -118,7 +118,7 @@ class Group:
         self.members.append(member)
         return True
 
-    def may_follow(self, device: Device, step: Any) -> bool:
+    def may_follow(self, device: DeviceProgram, step: Any) -> bool:
         """Whether the group may come after a step that stands behind its members."""
         reads = {device.root(buffer) for buffer in step.reads}
         writes = {device.root(buffer) for buffer in step.writes}
@@ -156,12 +156,12 @@ def _fill_partitions(counts: tuple[int, ...]) -> bool:
     return counts[-1] >= LEAST_ROWS and tiles <= 2 * -(-math.prod(counts) // PARTITIONS) + UNROLLED
 
 
-def grouped(device: Device, steps: Sequence[Any], uses: Counter[Buffer]) -> Iterator[Any]:
-    """The steps in their order, neighbours as `Rows` where that is faster. `uses`: how often each
-    buffer is read in all."""
+def grouped(device: DeviceProgram, steps: Sequence[Any], uses: Counter[Buffer]) -> Iterator[Any]:
+    """The steps in their order, neighbours as `RowGroupEmitter` where that is faster. `uses`: how
+    often each buffer is read in all."""
     position = 0
     while position < len(steps):
-        if isinstance(steps[position], Convolution):
+        if isinstance(steps[position], ConvolutionStep):
             step, others = with_nests(device, steps[position], steps[position + 1 :])
             yield from grouped(device, others, uses)
             yield step
@@ -180,13 +180,15 @@ def grouped(device: Device, steps: Sequence[Any], uses: Counter[Buffer]) -> Iter
         position += len(found.group.members) + len(found.group.skipped)
 
 
-def _best(device: Device, steps: Sequence[Any], uses: Counter[Buffer]) -> Rows | None:
+def _best(
+    device: DeviceProgram, steps: Sequence[Any], uses: Counter[Buffer]
+) -> RowGroupEmitter | None:
     """The group that begins with the first of some steps and saves most; None where none does."""
-    best: tuple[float, Rows] | None = None
+    best: tuple[float, RowGroupEmitter] | None = None
     window = steps[:_WINDOW]
     for counts in _counts(window):
         for group in _grown(device, window, counts):
-            rows = Rows(device, group, uses)
+            rows = RowGroupEmitter(device, group, uses)
             if (len(group.members) > 1 or rows.finds() or rows.leaves()) and rows.fits():
                 saved = rows.saved()
                 if saved > 0 and (best is None or saved > best[0]):
@@ -194,7 +196,7 @@ def _best(device: Device, steps: Sequence[Any], uses: Counter[Buffer]) -> Rows |
     return None if best is None else best[1]
 
 
-def _grown(device: Device, steps: Sequence[Any], counts: tuple[int, ...]) -> Iterator[Group]:
+def _grown(device: DeviceProgram, steps: Sequence[Any], counts: tuple[int, ...]) -> Iterator[Group]:
     """Groups of the first steps, for each dimension that the first one's rows may be."""
     first, *others = steps
     for start in members_of(device, first, counts):

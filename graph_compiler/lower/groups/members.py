@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.host_kernels.registers import kind
-from graph_compiler.lower.device import Device
+from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.nests.arithmetic import ACTIVATIONS
 from graph_compiler.lower.nests.elementwise import types_of
 from graph_compiler.lower.nests.evaluation import computes_in_fp32
@@ -23,11 +23,11 @@ from graph_compiler.lower.nests.nest import Axis, axes_of
 from graph_compiler.lower.products.product import Contraction
 from graph_compiler.lower.products.sides import Sides, depth_in_rows
 from graph_compiler.schedule.contractions import Product, joined
-from graph_compiler.schedule.steps import Call, Place, item_size, place_of
+from graph_compiler.schedule.steps import KernelCall, Place, item_size, place_of
 from graph_compiler.schedule.views import Buffer
 
 
-class Use(NamedTuple):
+class MemberOperand(NamedTuple):
     """An operand: `step` elements from row to row, of which it has those from `low` to `high`, with
     no gaps where it is `dense`. No step where it is not read or written by rows."""
 
@@ -89,7 +89,7 @@ class RowNest(_Rows):
         return low, high
 
     @cached_property
-    def uses(self) -> list[Use]:
+    def uses(self) -> list[MemberOperand]:
         """The result, and what is read; not the initial value of a fold."""
         found = []
         operands = 1 + len(self.loop.leaves)
@@ -100,7 +100,7 @@ class RowNest(_Rows):
             first = place.offset // item_size(type)
             dense = math.prod(counts) == high - low + 1
             step = self.step(operand)
-            found.append(Use(place.buffer, type, step, first + low, first + high, dense))
+            found.append(MemberOperand(place.buffer, type, step, first + low, first + high, dense))
         return found
 
     def is_fixed(self, operand: int) -> bool:
@@ -134,7 +134,7 @@ class RowProduct(_Rows):
         return count
 
     @cached_property
-    def uses(self) -> list[Use]:
+    def uses(self) -> list[MemberOperand]:
         """The result, the left operand, the right one."""
         target, product = self.contraction.target, self.product
         (depth, stride) = product.depth_left[0]
@@ -146,8 +146,10 @@ class RowProduct(_Rows):
             step = self.step(operand) if dense else 0
             place = place_of(view)
             first = place.offset // item_size(view.type)
-            found.append(Use(place.buffer, view.type, step, first, first + width - 1, True))
-        return [*found, Use(product.right.buffer, product.right.type, 0, 0, 0, True)]
+            found.append(
+                MemberOperand(place.buffer, view.type, step, first, first + width - 1, True)
+            )
+        return [*found, MemberOperand(product.right.buffer, product.right.type, 0, 0, 0, True)]
 
     def right_bytes(self) -> int:
         """Bytes of a partition that the right operand takes."""
@@ -180,7 +182,7 @@ def _split(axes: Sequence[Axis], wanted: Sequence[int]) -> tuple[list[Axis], lis
     return found, rest
 
 
-def members_of(device: Device, step: Any, wanted: Sequence[int]) -> Iterator[Member]:
+def members_of(device: DeviceProgram, step: Any, wanted: Sequence[int]) -> Iterator[Member]:
     """A step with each of its dimensions that may be a batch and rows of these counts."""
     if isinstance(step, Contraction):
         yield from _products(device, step, wanted)
@@ -197,7 +199,7 @@ def members_of(device: Device, step: Any, wanted: Sequence[int]) -> Iterator[Mem
             yield RowNest(tuple(batch), rows, loop, places, [*axes[:number], *rest])
 
 
-def nest_of(call: Call) -> tuple[LoopNest, list[Place]]:
+def nest_of(call: KernelCall) -> tuple[LoopNest, list[Place]]:
     """A nest and its places."""
     assert isinstance(call.kernel, LoopNest)
     return call.kernel, [word for word in call.words if isinstance(word, Place)]
@@ -217,7 +219,7 @@ def _axes_of_product(step: Contraction) -> tuple[list[Axis], list[tuple[int, int
 def is_member(step: Any) -> bool:
     """Whether a step may be one of a group."""
     return isinstance(step, Contraction) or (
-        isinstance(step, Call) and isinstance(step.kernel, LoopNest)
+        isinstance(step, KernelCall) and isinstance(step.kernel, LoopNest)
     )
 
 
@@ -229,7 +231,9 @@ def product_counts(step: Contraction) -> Iterator[tuple[int, ...]]:
     yield (*sizes, step.product.columns[0][0])
 
 
-def _products(device: Device, step: Contraction, wanted: Sequence[int]) -> Iterator[RowProduct]:
+def _products(
+    device: DeviceProgram, step: Contraction, wanted: Sequence[int]
+) -> Iterator[RowProduct]:
     """A product with its rows, or its columns, as rows."""
     product = step.product
     depth = depth_in_rows(device, product)

@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from graph_compiler.lower.device import Device
+from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.groups.members import Member, RowNest
 from graph_compiler.schedule.nodes import Block, Node
 from graph_compiler.schedule.views import count_of
@@ -111,7 +111,7 @@ _REAL = ("f32", "bf16", "f16")
 """Types of elements that `bn_stats` takes."""
 
 
-def moments(device: Device, members: Sequence[Member]) -> dict[int, int]:
+def moments(device: DeviceProgram, members: Sequence[Member]) -> dict[int, int]:
     """The members that sum up squares of rows for variances, by those that sum up the same rows."""
     numbers: dict[Node, int] = {}
     found: dict[int, int] = {}
@@ -149,7 +149,7 @@ def _is_plain(member: RowNest) -> bool:
     return all(step.op == "convert" and step.type == "f32" for step in loop.steps)
 
 
-def sums_of(device: Device, rows: NkiTensor, centred: bool) -> tuple[NkiTensor, NkiTensor]:
+def sums_of(device: DeviceProgram, rows: NkiTensor, centred: bool) -> tuple[NkiTensor, NkiTensor]:
     """The sums [rows, 1] of the elements of each row of a tile, and of their squares, `centred` or
     not."""
     builder = device.builder

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.lower.device import HELD, Device
+from graph_compiler.lower.device import HELD, DeviceProgram
 from graph_compiler.lower.groups.added_rows import AddedRow
 from graph_compiler.lower.groups.members import LEFT, TARGET, RowNest, RowProduct
 from graph_compiler.lower.groups.turned_products import turned_result
 from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nests.nest import PARTITIONS, UNROLLED
-from graph_compiler.lower.nests.operands import Resident, Stored
+from graph_compiler.lower.nests.operands import ResidentOperand, StoredOperand
 from graph_compiler.lower.products.product import COLUMNS
-from graph_compiler.lower.products.sides import Run
+from graph_compiler.lower.products.sides import ElementRun
 from graph_compiler.schedule.steps import item_size, place_of
 from graph_compiler.schedule.views import Buffer
 from isa.enums import Memory
@@ -38,7 +38,7 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class GroupTile:
     """Rows of one element of the batch: `step` rows apart from partition to partition."""
 
     index: list[Any]
@@ -56,10 +56,10 @@ class Tile:
     """What several elements of the batch have together, and which of them it is of."""
 
 
-Tiles = dict[Buffer, Resident]
+Tiles = dict[Buffer, ResidentOperand]
 """What stays on chip of some rows."""
 
-Fixed = dict[tuple[int, int], Resident]
+Fixed = dict[tuple[int, int], ResidentOperand]
 """Operands that are the same for all rows, by member and operand."""
 
 
@@ -67,7 +67,7 @@ class RowProducts(ABC):
     """What a group does for the products among its members. `batch`, `count`, `total`: how often
     there are rows, how many, and all of them; `kept`, `beside`: results that stay on chip."""
 
-    device: Device
+    device: DeviceProgram
     group: Group
     batch: list[int]
     count: int
@@ -80,7 +80,13 @@ class RowProducts(ABC):
 
     @abstractmethod
     def _nest_behind(
-        self, number: int, tile: Tile, tiles: Tiles, fixed: Fixed, total: NkiTensor, column: int
+        self,
+        number: int,
+        tile: GroupTile,
+        tiles: Tiles,
+        fixed: Fixed,
+        total: NkiTensor,
+        column: int,
     ) -> None:
         """Columns of a nest from one on, of a product's result in PSUM."""
 
@@ -102,7 +108,7 @@ class RowProducts(ABC):
         self,
         number: int,
         member: RowProduct,
-        tile: Tile,
+        tile: GroupTile,
         tiles: Tiles,
         fixed: Fixed,
         right: Sequence[NkiTensor],
@@ -145,7 +151,7 @@ class RowProducts(ABC):
                     self._keep_rows(number, member, tile, tiles, total, begin)
 
     def _stationary(
-        self, number: int, member: RowProduct, tile: Tile, tiles: Tiles
+        self, number: int, member: RowProduct, tile: GroupTile, tiles: Tiles
     ) -> list[NkiTensor]:
         """The left operand of a product for one tile of rows, with the depth along partitions."""
         _, left, _ = member.uses
@@ -155,7 +161,7 @@ class RowProducts(ABC):
         if left.buffer in self.group.written:
             here = tiles[left.buffer]
             return sides.turned_rows(here.tile, here.first + left.low)
-        run = Run(0, tile.rows, 0, member.rows.strides[LEFT])
+        run = ElementRun(0, tile.rows, 0, member.rows.strides[LEFT])
         if beside is None or sides.stride != 1 or tile.rows == 1:
             return sides.of_rows([run], member.start(LEFT, tile.index, tile.start))
         if number not in beside.left:
@@ -188,7 +194,7 @@ class RowProducts(ABC):
         self,
         number: int,
         member: RowProduct,
-        tile: Tile,
+        tile: GroupTile,
         tiles: Tiles,
         total: NkiTensor,
         column: int,
@@ -201,7 +207,7 @@ class RowProducts(ABC):
             pattern = [(target.step, rows), (1, size)]
             tiles[target.buffer].keep(total, pattern, target.low + column)
             return
-        source = Stored(device, place_of(member.contraction.target), target.type)
+        source = StoredOperand(device, place_of(member.contraction.target), target.type)
         if self._lie_beside(member):
             self._keep_beside(number, member, tile, source, total, column)
             return
@@ -231,8 +237,8 @@ class RowProducts(ABC):
         self,
         number: int,
         member: RowProduct,
-        tile: Tile,
-        source: Stored,
+        tile: GroupTile,
+        source: StoredOperand,
         total: NkiTensor,
         column: int,
     ) -> None:
@@ -258,11 +264,13 @@ class RowProducts(ABC):
                 self.device.hold(view.buffer, [*tiles.values()], step, view.type)
 
     def _keep_columns(
-        self, number: int, member: RowProduct, tile: Tile, total: NkiTensor, column: int
+        self, number: int, member: RowProduct, tile: GroupTile, total: NkiTensor, column: int
     ) -> None:
         """A block [columns, rows] of a product's result, whose rows are neighbours in memory."""
         device = self.device
-        source = Stored(device, place_of(member.contraction.target), member.contraction.target.type)
+        source = StoredOperand(
+            device, place_of(member.contraction.target), member.contraction.target.type
+        )
         size, rows = total.shape
         start = member.start(TARGET, tile.index, tile.start) + column * member.across
         if number in self.kept:

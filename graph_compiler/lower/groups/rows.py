@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import nki.language as nl
-from graph_compiler.lower.device import HELD, Device
+from graph_compiler.lower.device import HELD, DeviceProgram
 from graph_compiler.lower.groups.added_rows import AddedRow, without_row
 from graph_compiler.lower.groups.members import (
     LEFT,
@@ -21,7 +21,7 @@ from graph_compiler.lower.groups.members import (
     is_function,
 )
 from graph_compiler.lower.groups.moments import moments, sums_of
-from graph_compiler.lower.groups.row_products import Beside, Fixed, Tile, Tiles
+from graph_compiler.lower.groups.row_products import Beside, Fixed, GroupTile, Tiles
 from graph_compiler.lower.groups.rows_in_step import IN_STEP, RowsInStep
 from graph_compiler.lower.groups.turned_products import Right, with_turned
 from graph_compiler.lower.nests.arithmetic import ACTIVATIONS
@@ -45,7 +45,13 @@ from graph_compiler.lower.nests.nest import (
     numbers,
     tiled,
 )
-from graph_compiler.lower.nests.operands import Loaded, Operand, Resident, Stored, everywhere
+from graph_compiler.lower.nests.operands import (
+    LoadedOperand,
+    NestOperand,
+    ResidentOperand,
+    StoredOperand,
+    everywhere,
+)
 from graph_compiler.lower.products.sides import Sides, depth_by_dma
 from graph_compiler.schedule.steps import Place, item_size
 from graph_compiler.schedule.views import Buffer
@@ -66,10 +72,10 @@ LEFT_ON_CHIP = ROUND_TRIP / 2
 """What it is worth, in ns, that later steps may find rows on chip."""
 
 
-class Rows(RowsInStep):
+class RowGroupEmitter(RowsInStep):
     """A group, ready to be emitted."""
 
-    def __init__(self, device: Device, group: Group, uses: Counter[Buffer]) -> None:
+    def __init__(self, device: DeviceProgram, group: Group, uses: Counter[Buffer]) -> None:
         self.device = device
         self.group = group
         *self.batch, self.count = group.counts
@@ -236,7 +242,7 @@ class Rows(RowsInStep):
         apart += LEFT_ON_CHIP * self.leaves()
         return apart - Price(engines, transfers, fixed).total
 
-    def emit(self, device: Device) -> None:
+    def emit(self, device: DeviceProgram) -> None:
         if self.each == 1 or not self.together:
             self.moments = self._moments()
             self.on_scalar = self._moved()
@@ -278,7 +284,7 @@ class Rows(RowsInStep):
             if reduced is None:
                 continue
             type = types_of(nest.loop)[reduced.operand]
-            source = Stored(device, nest.places[reduced.operand], type)
+            source = StoredOperand(device, nest.places[reduced.operand], type)
             if device.limits.loads(product.columns):
                 continue
             parts = device.in_parts(source.place, product.columns) if type == "f32" else None
@@ -351,7 +357,7 @@ class Rows(RowsInStep):
             loaded = self.loaded if self._is_straight() else {}
             beside = Beside(index, several) if several > 1 else None
             tiles = [
-                Tile(own, start, count, each, loaded, beside=beside, number=number)
+                GroupTile(own, start, count, each, loaded, beside=beside, number=number)
                 for number in range(several)
                 for own in [[*index[:-1], index[-1] + number] if number else index]
             ]
@@ -376,7 +382,7 @@ class Rows(RowsInStep):
         """Operands that are the same for all rows, loaded once, by member and operand."""
         device = self.device
         found: Fixed = {}
-        known: dict[Any, Resident] = {}
+        known: dict[Any, ResidentOperand] = {}
         rows = min(self.count, PARTITIONS)
         for number, member in enumerate(self.group.members):
             if not isinstance(member, RowNest):
@@ -389,8 +395,8 @@ class Rows(RowsInStep):
                     continue
                 key = place, type, low, high
                 if key not in known:
-                    tile = everywhere(Stored(device, place, type), rows, low, elements)
-                    known[key] = Resident(device, tile, -low)
+                    tile = everywhere(StoredOperand(device, place, type), rows, low, elements)
+                    known[key] = ResidentOperand(device, tile, -low)
                 found[number, operand] = known[key]
         return found
 
@@ -436,7 +442,7 @@ class Rows(RowsInStep):
                 scalar += count / fast
         return found
 
-    def _rows(self, tile: Tile, fixed: Fixed, right: Right) -> None:
+    def _rows(self, tile: GroupTile, fixed: Fixed, right: Right) -> None:
         """One tile of rows through all members."""
         device, group = self.device, self.group
         first = tile.start
@@ -446,14 +452,14 @@ class Rows(RowsInStep):
         tiles: Tiles = {}
         for buffer in self.resident:
             step, type = group.steps[buffer], group.types[buffer]
-            source = Stored(device, Place(buffer), type)
+            source = StoredOperand(device, Place(buffer), type)
             held = self._held(buffer)
             if tile.beside is not None and self._is_only_made(buffer):
                 made = tile.beside.made
                 if buffer not in made:
                     shape = tile.rows, tile.beside.several * step
                     made[buffer] = device.tile(shape, source.dtype)
-                tiles[buffer] = Resident(device, made[buffer], tile.number * step)
+                tiles[buffer] = ResidentOperand(device, made[buffer], tile.number * step)
                 continue
             if held and buffer not in group.written:
                 room = held[first // PARTITIONS]
@@ -462,7 +468,7 @@ class Rows(RowsInStep):
             if buffer in self.shared and not held:
                 self._load(buffer, source, room, tile, first)
             behind = None if buffer in self.inside or tile.step > 1 else source
-            tiles[buffer] = Resident(device, room, 0, behind, first * step)
+            tiles[buffer] = ResidentOperand(device, room, 0, behind, first * step)
         for number in range(1 if self.together else tile.step):
             own = tiles
             if tile.step > 1:
@@ -473,7 +479,7 @@ class Rows(RowsInStep):
         for buffer in self.resident:
             if tile.step > 1:
                 if buffer in group.written - self.inside:
-                    source = Stored(device, Place(buffer), group.types[buffer])
+                    source = StoredOperand(device, Place(buffer), group.types[buffer])
                     run = tile.step * group.steps[buffer]
                     pattern = [(run, tile.rows), (1, run)]
                     source.keep(tiles[buffer].tile, pattern, first * group.steps[buffer])
@@ -489,7 +495,7 @@ class Rows(RowsInStep):
         return own and group.makes(buffer) and not self._is_left(buffer)
 
     def _load(
-        self, buffer: Buffer, source: Stored, room: NkiTensor, tile: Tile, first: Any
+        self, buffer: Buffer, source: StoredOperand, room: NkiTensor, tile: GroupTile, first: Any
     ) -> None:
         """What members read of rows, from the first one on."""
         step = self.group.steps[buffer]
@@ -503,7 +509,7 @@ class Rows(RowsInStep):
             pattern = [(tile.step * step, tile.rows), (step, tile.step), (1, width)]
         self.device.copy(room, source.elements(pattern, first * step + low))
 
-    def _members(self, tile: Tile, tiles: Tiles, fixed: Fixed, right: Right) -> None:
+    def _members(self, tile: GroupTile, tiles: Tiles, fixed: Fixed, right: Right) -> None:
         """The members for rows of which each partition has one."""
         device, group = self.device, self.group
         for number, member in enumerate(group.members):
@@ -514,7 +520,9 @@ class Rows(RowsInStep):
                 with device.builder.at(device.place_in_graph(member.loop)):
                     self._nest(number, member, tile, tiles, fixed)
 
-    def _nest(self, number: int, member: RowNest, tile: Tile, tiles: Tiles, fixed: Fixed) -> None:
+    def _nest(
+        self, number: int, member: RowNest, tile: GroupTile, tiles: Tiles, fixed: Fixed
+    ) -> None:
         """A nest for one tile of rows."""
         device, loop, tiling = self.device, member.loop, self.tilings[number]
         assert tiling is not None
@@ -551,11 +559,11 @@ class Rows(RowsInStep):
         nest.emit(own, offsets, rolled=False)
 
     def _operands(
-        self, number: int, member: RowNest, tile: Tile, tiles: Tiles, fixed: Fixed
-    ) -> tuple[list[Operand], list[Any]]:
+        self, number: int, member: RowNest, tile: GroupTile, tiles: Tiles, fixed: Fixed
+    ) -> tuple[list[NestOperand], list[Any]]:
         """The operands of a nest for one tile of rows, and where in them its elements begin."""
         device, loop = self.device, member.loop
-        operands: list[Operand] = []
+        operands: list[NestOperand] = []
         offsets: list[Any] = []
         for operand, (place, type) in enumerate(zip(member.places, types_of(loop))):
             initial = operand > len(loop.leaves)
@@ -567,9 +575,9 @@ class Rows(RowsInStep):
                 operands.append(tiles[place.buffer])
                 offsets.append(place.offset // item_size(type))
             else:
-                stored = Stored(device, place, type)
+                stored = StoredOperand(device, place, type)
                 again = operand > 0 and not initial and self._is_read_again(member, operand)
-                operands.append(Loaded(stored, tile.loaded) if again else stored)
+                operands.append(LoadedOperand(stored, tile.loaded) if again else stored)
                 offsets.append(0 if initial else member.start(operand, tile.index, tile.start))
         return operands, offsets
 
@@ -592,7 +600,13 @@ class Rows(RowsInStep):
         return found
 
     def _nest_behind(
-        self, number: int, tile: Tile, tiles: Tiles, fixed: Fixed, total: NkiTensor, column: int
+        self,
+        number: int,
+        tile: GroupTile,
+        tiles: Tiles,
+        fixed: Fixed,
+        total: NkiTensor,
+        column: int,
     ) -> None:
         """Columns of a nest from one on, of a product's result in PSUM."""
         device, product = self.device, self.group.members[number]
@@ -601,7 +615,7 @@ class Rows(RowsInStep):
         assert isinstance(member, RowNest)
         target = product.uses[0]
         operands, offsets = self._operands(number, member, tile, tiles, fixed)
-        operands[1 + member.reads.index(target.buffer)] = Resident(
+        operands[1 + member.reads.index(target.buffer)] = ResidentOperand(
             device, total, -(target.low + column)
         )
         rows, columns = total.shape

@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from graph_compiler.lower.groups.members import RowNest, RowProduct
-from graph_compiler.lower.groups.row_products import Beside, Fixed, RowProducts, Tile, Tiles
+from graph_compiler.lower.groups.row_products import Beside, Fixed, GroupTile, RowProducts, Tiles
 from graph_compiler.lower.groups.turned_products import Right
 from graph_compiler.lower.machine import SUMS
 from graph_compiler.lower.nests.elementwise import Nest
 from graph_compiler.lower.nests.nest import FREE_RANK, Axis, Tiling
-from graph_compiler.lower.nests.operands import Operand, Resident, Stored
+from graph_compiler.lower.nests.operands import NestOperand, ResidentOperand, StoredOperand
 from graph_compiler.schedule.steps import Place
 from graph_compiler.schedule.views import Buffer
 from isa.enums import Memory
@@ -41,8 +41,8 @@ class RowsInStep(RowProducts):
 
     @abstractmethod
     def _operands(
-        self, number: int, member: RowNest, tile: Tile, tiles: Tiles, fixed: Fixed
-    ) -> tuple[list[Operand], list[Any]]:
+        self, number: int, member: RowNest, tile: GroupTile, tiles: Tiles, fixed: Fixed
+    ) -> tuple[list[NestOperand], list[Any]]:
         """The operands of a nest for one tile of rows, and where in them its elements begin."""
 
     def _in_step(self) -> bool:
@@ -54,7 +54,7 @@ class RowsInStep(RowProducts):
         return flat and not self.moments and all(map(self.group.makes, written))
 
     def _rows_in_step(
-        self, beside: Beside, elements: list[Tile], fixed: Fixed, right: Right
+        self, beside: Beside, elements: list[GroupTile], fixed: Fixed, right: Right
     ) -> None:
         """The same tile of rows of several elements of the batch through all members."""
         device, group, several = self.device, self.group, beside.several
@@ -62,14 +62,14 @@ class RowsInStep(RowProducts):
         tiles: Tiles = {}
         for buffer in self.resident:
             step = group.steps[buffer]
-            source = Stored(device, Place(buffer), group.types[buffer])
+            source = StoredOperand(device, Place(buffer), group.types[buffer])
             room = device.tile((first.rows, several * step), source.dtype)
             if buffer in self.shared:
                 part = room.reshape((first.rows, several, step))
                 device.copy(part, self._of_elements(source, first, several))
             if buffer in group.written - self.inside:
                 beside.made[buffer] = room
-            tiles[buffer] = Resident(device, room)
+            tiles[buffer] = ResidentOperand(device, room)
         for number, member in enumerate(group.members):
             if isinstance(member, RowProduct):
                 with device.builder.at(device.place_in_graph(member.contraction)):
@@ -89,7 +89,7 @@ class RowsInStep(RowProducts):
         self,
         number: int,
         member: RowNest,
-        tile: Tile,
+        tile: GroupTile,
         several: int,
         tiles: Tiles,
         fixed: Fixed,
@@ -102,7 +102,7 @@ class RowsInStep(RowProducts):
         here = {tiles[buffer].tile.storage: buffer for buffer in tiles}
         strides = tuple(
             self.group.steps[here[operand.tile.storage]]
-            if isinstance(operand, Resident) and operand.tile.storage in here
+            if isinstance(operand, ResidentOperand) and operand.tile.storage in here
             else member.batch[-1].strides[place]
             for place, operand in enumerate(operands[: len(tiling.partition.strides)])
         )
@@ -119,7 +119,7 @@ class RowsInStep(RowProducts):
         self,
         number: int,
         member: RowProduct,
-        elements: list[Tile],
+        elements: list[GroupTile],
         tiles: Tiles,
         right: Sequence[Sequence[NkiTensor]],
     ) -> bool:
@@ -148,7 +148,7 @@ class RowsInStep(RowProducts):
             tiles[target.buffer].keep(bank, pattern, target.low + some[0].number * step)
         return True
 
-    def _of_elements(self, source: Stored, tile: Tile, several: int) -> NkiTensor:
+    def _of_elements(self, source: StoredOperand, tile: GroupTile, several: int) -> NkiTensor:
         """[rows, elements of the batch, elements of a row] of a buffer, where it is: of several
         elements, from a tile's on."""
         first, stride = tile.start, self.count
@@ -161,7 +161,7 @@ class RowsInStep(RowProducts):
     def _store_beside(self, beside: Beside, start: Any, rows: int) -> None:
         """Rows of several elements of the batch, from one on."""
         for buffer, made in beside.made.items():
-            source = Stored(self.device, Place(buffer), self.group.types[buffer])
+            source = StoredOperand(self.device, Place(buffer), self.group.types[buffer])
             value = made.reshape((rows, beside.several, self.group.steps[buffer]))
-            first = Tile(beside.index, start, rows, 1, {})
+            first = GroupTile(beside.index, start, rows, 1, {})
             self.device.copy(self._of_elements(source, first, beside.several), value)

@@ -18,13 +18,13 @@ from graph_compiler.lower.groups.members import LEFT, RIGHT, Member, RowNest, Ro
 from graph_compiler.lower.machine import BANK, DTYPES, PARTITIONS
 from graph_compiler.lower.nests.elementwise import Nest, types_of
 from graph_compiler.lower.nests.nest import Axis, Tiling
-from graph_compiler.lower.nests.operands import Operand, Stored, same
+from graph_compiler.lower.nests.operands import NestOperand, StoredOperand, same
 from graph_compiler.lower.products.sides import Depth, Sides, folded
 from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:
-    from graph_compiler.lower.device import Device
+    from graph_compiler.lower.device import DeviceProgram
 
 
 class Right:
@@ -59,14 +59,14 @@ class Right:
 class Whole(NamedTuple):
     """An operand that is a tile, of which all is asked for."""
 
-    device: Device
+    device: DeviceProgram
     tile: NkiTensor
 
     @property
     def is_stored(self) -> bool:
         return False
 
-    def shares(self, other: Operand) -> bool:
+    def shares(self, other: NestOperand) -> bool:
         return False
 
     def leaf(self, pattern: Pattern, offset: Any) -> NkiTensor:
@@ -114,7 +114,7 @@ def with_turned(
 
 
 def turned_result(
-    device: Device,
+    device: DeviceProgram,
     moving: list[NkiTensor],
     right: Sequence[NkiTensor],
     nest: RowNest,
@@ -132,7 +132,7 @@ def turned_result(
     leaves: dict[int, NkiTensor] = {}
     for leaf in range(1, 1 + len(nest.loop.leaves)):
         if leaf != operand:
-            source = Stored(device, nest.places[leaf], types[leaf])
+            source = StoredOperand(device, nest.places[leaf], types[leaf])
             step = axis.strides[leaf]
             pattern = [(near * step, size), (far * step, depth.tiles), (0, 1)]
             leaves[leaf] = source.leaf(pattern, 0)
@@ -154,7 +154,7 @@ def turned_result(
                     "nc_matmul", dst=bank[:, number, :], stationary=columns, moving=part
                 )
         done = device.tile((size, count, rows), DTYPES[types[0]])
-        operands: list[Operand] = [Whole(device, done)]
+        operands: list[NestOperand] = [Whole(device, done)]
         for leaf in range(1, 1 + len(nest.loop.leaves)):
             here = bank if leaf == operand else leaves[leaf][:, first : first + count, :]
             operands.append(Whole(device, here))

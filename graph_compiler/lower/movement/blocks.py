@@ -14,7 +14,7 @@ import numpy as np
 
 import nki.language as nl
 from graph_compiler.host_kernels.movement import DynamicCopy
-from graph_compiler.lower.device import Device
+from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nests.nest import PARTITIONS, numbers
 from graph_compiler.schedule.steps import Place, place_of
@@ -31,7 +31,7 @@ Axis = tuple[int, int, int]
 """Count, stride outside, stride inside."""
 
 
-def emit_dynamic_copy(device: Device, step: DynamicCopy, words: Sequence[Any]) -> None:
+def emit_dynamic_copy(device: DeviceProgram, step: DynamicCopy, words: Sequence[Any]) -> None:
     """Blocks to or from an array; `words` are the places of both, and of each start index."""
     array, block, *starts = words
     room = [step.whole[axis] - step.counts[axis] for axis, _ in step.starts]
@@ -72,13 +72,13 @@ def emit_dynamic_copy(device: Device, step: DynamicCopy, words: Sequence[Any]) -
     rows(outer, 0, 0, 0)
 
 
-def one_after_another(device: Device, count: int) -> Iterator[Any]:
+def one_after_another(device: DeviceProgram, count: int) -> Iterator[Any]:
     """Numbers of blocks, which come one after another."""
     return numbers(device.builder, count, 2, overlap=False)
 
 
 def index_of(
-    device: Device, place: Place, type: str, rows: int, stride: int = 0, offset: Any = 0
+    device: DeviceProgram, place: Place, type: str, rows: int, stride: int = 0, offset: Any = 0
 ) -> NkiTensor:
     """Start indices of rows, [rows, 1], as int32."""
     if stride < 0:  # elements of one row may go down, rows may not
@@ -90,7 +90,11 @@ def index_of(
 
 
 def indices_of(
-    device: Device, place: Place, type: str, pattern: Sequence[tuple[int, int]], offset: Any = 0
+    device: DeviceProgram,
+    place: Place,
+    type: str,
+    pattern: Sequence[tuple[int, int]],
+    offset: Any = 0,
 ) -> NkiTensor:
     """Start indices as int32."""
     tile = device.tile([size for _, size in pattern], DTYPES[type])
@@ -110,7 +114,7 @@ def clamped(indices: list[NkiTensor], scales: Sequence[int], room: Sequence[int]
 
 
 def distance_of(
-    device: Device, indices: list[NkiTensor], scales: Sequence[int], room: Sequence[int]
+    device: DeviceProgram, indices: list[NkiTensor], scales: Sequence[int], room: Sequence[int]
 ) -> Any:
     """The same in a register."""
     return device.builder.register(clamped(indices, scales, room), "distance")
@@ -121,7 +125,7 @@ class _Mover:
 
     def __init__(
         self,
-        device: Device,
+        device: DeviceProgram,
         size: int,
         array: Place,
         block: Place,

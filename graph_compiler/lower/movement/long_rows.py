@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 import nki.language as nl
-from graph_compiler.host_kernels.bodies import Body, Sort
-from graph_compiler.lower.device import Device
+from graph_compiler.host_kernels.bodies import ScalarBody, SortKernel
+from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nests.evaluation import evaluate
 from graph_compiler.lower.nests.nest import PARTITIONS, numbers
@@ -26,13 +26,15 @@ from isa.alu import ALU
 from isa.enums import OobMode
 from nki.ir.views.tensor import NkiTensor
 
-Emit = Callable[[Device, Sort, Sequence[Any]], None]
+Emit = Callable[[DeviceProgram, SortKernel, Sequence[Any]], None]
 
 BLOCK = 2048
 """Elements that others are compared with at a time."""
 
 
-def in_parts(device: Device, sort: Sort, words: Sequence[Place], size: int, emit: Emit) -> None:
+def in_parts(
+    device: DeviceProgram, sort: SortKernel, words: Sequence[Place], size: int, emit: Emit
+) -> None:
     """The first elements of parts of so many elements, with their positions, and then the first
     ones of these. `emit` sorts short rows."""
     *rows, count = sort.counts
@@ -48,7 +50,7 @@ def in_parts(device: Device, sort: Sort, words: Sequence[Place], size: int, emit
 
     def part(first: int, blocks: int, length: int) -> None:
         taken = min(sort.taken, length)
-        own = Sort(
+        own = SortKernel(
             (*rows, blocks, length),
             taken,
             tuple((type, (*strides[:-1], taken, 1)) for type, _ in forms),
@@ -81,7 +83,7 @@ def in_parts(device: Device, sort: Sort, words: Sequence[Place], size: int, emit
 _INDEX = "s32"
 
 
-def _with_payload(body: Body) -> Body:
+def _with_payload(body: ScalarBody) -> ScalarBody:
     """A comparator of one array more, which it does not look at."""
     count = len(body.parameters)
 
@@ -89,10 +91,10 @@ def _with_payload(body: Body) -> Body:
         return value if value < count else value + 2
 
     steps = tuple(step._replace(arguments=tuple(map(moved, step.arguments))) for step in body.steps)
-    return Body((*body.parameters, _INDEX, _INDEX), steps, tuple(map(moved, body.results)))
+    return ScalarBody((*body.parameters, _INDEX, _INDEX), steps, tuple(map(moved, body.results)))
 
 
-def by_rank(device: Device, sort: Sort, words: Sequence[Place]) -> None:
+def by_rank(device: DeviceProgram, sort: SortKernel, words: Sequence[Place]) -> None:
     """Every element at the place that it has in order, row by row."""
     *rows, count = sort.counts
     for index in np.ndindex(*rows):
@@ -108,7 +110,7 @@ class _Ranks:
     """The elements of one row."""
 
     def __init__(
-        self, device: Device, sort: Sort, words: Sequence[Place], index: Sequence[int]
+        self, device: DeviceProgram, sort: SortKernel, words: Sequence[Place], index: Sequence[int]
     ) -> None:
         self.device = device
         self.sort = sort

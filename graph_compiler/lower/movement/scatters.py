@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 import nki.language as nl
-from graph_compiler.host_kernels.bodies import Scatter
+from graph_compiler.host_kernels.bodies import ScatterKernel
 from graph_compiler.host_kernels.registers import kind
-from graph_compiler.lower.device import Device
+from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.machine import DTYPES, PARTITIONS, SUMS
 from graph_compiler.lower.movement.blocks import (
     clamped,
@@ -35,7 +35,7 @@ from isa.enums import Memory, OobMode
 from nki.ir.views.tensor import NkiTensor
 
 
-def emit_scatter(device: Device, step: Scatter, words: Sequence[Any]) -> None:
+def emit_scatter(device: DeviceProgram, step: ScatterKernel, words: Sequence[Any]) -> None:
     """`words` are the places of the arrays, the updates, and each index."""
     plan = _planned(step)
     if plan is None:
@@ -73,7 +73,7 @@ class _Plan:
     parts: int
 
 
-def _combination(step: Scatter) -> str | None:
+def _combination(step: ScatterKernel) -> str | None:
     """How an update is combined with what is there; None for other computations."""
     body = step.body
     if len(step.arrays) != 1 or step.arrays[0][0] != step.updates[0][0]:
@@ -90,7 +90,7 @@ def _combination(step: Scatter) -> str | None:
 _ADD = "add"
 
 
-def _planned(step: Scatter) -> _Plan | None:
+def _planned(step: ScatterKernel) -> _Plan | None:
     combination = _combination(step)
     rank = len(step.batch)
     if combination is None or not rank or not step.places:
@@ -140,7 +140,9 @@ def _parts(
 class _Rows:
     """Many updates at a time."""
 
-    def __init__(self, device: Device, step: Scatter, words: Sequence[Any], plan: _Plan) -> None:
+    def __init__(
+        self, device: DeviceProgram, step: ScatterKernel, words: Sequence[Any], plan: _Plan
+    ) -> None:
         self.device = device
         self.step = step
         self.plan = plan
@@ -296,7 +298,7 @@ class _Rows:
         return nl.copy(bank)
 
 
-def _one_by_one(device: Device, step: Scatter, words: Sequence[Any]) -> None:
+def _one_by_one(device: DeviceProgram, step: ScatterKernel, words: Sequence[Any]) -> None:
     """Updates one after another, as several may be for one place."""
     device.remark(step, "updates are combined one after another")
     number = len(step.arrays)

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import nki.language as nl
-from graph_compiler.host_kernels.bodies import Sort
-from graph_compiler.lower.device import Device
+from graph_compiler.host_kernels.bodies import SortKernel
+from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.movement.long_rows import by_rank, in_parts
 from graph_compiler.lower.nests.evaluation import evaluate
@@ -25,7 +25,7 @@ LONGEST = 4096
 """Elements of a row that a sort takes."""
 
 
-def emit_sort(device: Device, sort: Sort, words: Sequence[Any]) -> None:
+def emit_sort(device: DeviceProgram, sort: SortKernel, words: Sequence[Any]) -> None:
     """`words` are places of the outputs and of the inputs."""
     if sort.counts[-1] > LONGEST:
         if 2 * sort.taken <= LONGEST:
@@ -59,7 +59,9 @@ def _offset(index: Sequence[int], strides: Sequence[int]) -> int:
 class _Rows:
     """Up to 128 rows, one a partition."""
 
-    def __init__(self, device: Device, sort: Sort, places: list[tuple[int, ...]]) -> None:
+    def __init__(
+        self, device: DeviceProgram, sort: SortKernel, places: list[tuple[int, ...]]
+    ) -> None:
         self.device = device
         self.sort = sort
         self.places = places

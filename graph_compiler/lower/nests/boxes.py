@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from graph_compiler.lower.device import Device
+from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.machine import BANK
 from graph_compiler.lower.nests.nest import UNROLLED, numbers
-from graph_compiler.lower.nests.operands import Stored
+from graph_compiler.lower.nests.operands import StoredOperand
 from graph_compiler.lower.nests.permutation import (
     SOURCE,
     TARGET,
-    Plan,
+    PermutationPlan,
     free_dimensions,
     group_of,
     left_over,
@@ -36,9 +36,9 @@ _BITS = {2: "uint16", 4: "uint32"}
 
 
 def emit_permuted(
-    device: Device,
-    plan: Plan,
-    operands: tuple[Stored, Stored],
+    device: DeviceProgram,
+    plan: PermutationPlan,
+    operands: tuple[StoredOperand, StoredOperand],
     starts: tuple[int, int],
     computed: Callable[[NkiTensor], NkiTensor],
 ) -> None:
@@ -71,9 +71,9 @@ def emit_permuted(
 class _Mover:
     """Moves boxes."""
 
-    device: Device
-    plan: Plan
-    operands: tuple[Stored, Stored]
+    device: DeviceProgram
+    plan: PermutationPlan
+    operands: tuple[StoredOperand, StoredOperand]
     computed: Callable[[NkiTensor], NkiTensor]
 
     def box(self, sizes: tuple[int, ...], to: Any, at: Any) -> None:

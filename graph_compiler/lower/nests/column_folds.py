@@ -8,11 +8,11 @@ from typing import Any
 
 import nki.language as nl
 from graph_compiler.host_kernels.loops import LoopNest
-from graph_compiler.lower.device import Device
+from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.machine import DTYPES, PARTITIONS, SUMS
 from graph_compiler.lower.nests.columns import (
+    ColumnDimensions,
     Shares,
-    Sides,
     adds_in_psum,
     beside_of,
     by_tiles_ns,
@@ -31,14 +31,14 @@ from graph_compiler.lower.nests.elementwise import (
 )
 from graph_compiler.lower.nests.evaluation import as_tile, evaluate
 from graph_compiler.lower.nests.nest import Axis, numbers
-from graph_compiler.lower.nests.operands import Stored, stored
+from graph_compiler.lower.nests.operands import StoredOperand, stored
 from graph_compiler.schedule.steps import Place
 from isa.alu import ALU
 from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor
 
 
-def emit_nest(device: Device, loop: LoopNest, words: Sequence[Any]) -> None:
+def emit_nest(device: DeviceProgram, loop: LoopNest, words: Sequence[Any]) -> None:
     """A nest whose places are `words`: of the output, the leaves, and the initial value."""
     sides = sides_of(loop)
     if sides is not None and pieces_of(device, loop, sides)[0] < by_tiles_ns(device, loop):
@@ -58,7 +58,9 @@ _TRIP = 8
 class Columns:
     """A fold of columns, ready to be emitted."""
 
-    def __init__(self, device: Device, loop: LoopNest, places: list[Place], sides: Sides) -> None:
+    def __init__(
+        self, device: DeviceProgram, loop: LoopNest, places: list[Place], sides: ColumnDimensions
+    ) -> None:
         self.device = device
         self.loop = loop
         self.sides = sides
@@ -150,7 +152,7 @@ class _Elements:
         leaves = []
         for operand, (type, _) in enumerate(loop.leaves, 1):
             source = self.nest.leaves[operand - 1]
-            assert isinstance(source, Stored)
+            assert isinstance(source, StoredOperand)
             steps = [axis.strides[operand] for axis in (sides.batch, sides.rows, sides.columns)]
             own, down, across = steps
             counts = height if down else 1, width if across else 1

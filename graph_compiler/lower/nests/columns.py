@@ -16,7 +16,7 @@ from typing import NamedTuple
 from graph_compiler.host_kernels.elements import ElementStep
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.host_kernels.registers import kind
-from graph_compiler.lower.device import Device
+from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.machine import BANKS, PARTITIONS, SUMS
 from graph_compiler.lower.nests.elementwise import (
     ENGINE_FOLDS,
@@ -39,7 +39,7 @@ FIXED = 3000.0
 """About how many ns pass from the first load to the last store, besides what both take."""
 
 
-def nest_ns(device: Device, loop: LoopNest) -> float:
+def nest_ns(device: DeviceProgram, loop: LoopNest) -> float:
     """About how many ns a nest takes."""
     if loop.fold is None:
         return plan(device, loop)[0]
@@ -48,11 +48,11 @@ def nest_ns(device: Device, loop: LoopNest) -> float:
     return others if sides is None else min(others, pieces_of(device, loop, sides)[0])
 
 
-def by_tiles_ns(device: Device, loop: LoopNest) -> float:
+def by_tiles_ns(device: DeviceProgram, loop: LoopNest) -> float:
     return min(plan(device, loop, partition_reduced=gone)[0] for gone in (False, True))
 
 
-class Sides(NamedTuple):
+class ColumnDimensions(NamedTuple):
     """The dimensions of a fold of columns: those of the batch that are loops, one that partitions
     may have, the rows, and the columns, which are neighbours in memory."""
 
@@ -92,7 +92,7 @@ class Piece(NamedTuple):
     shares: Shares
 
 
-def sides_of(loop: LoopNest) -> Sides | None:
+def sides_of(loop: LoopNest) -> ColumnDimensions | None:
     """The dimensions, of a nest that folds columns of its operands by an engine."""
     if loop.fold not in ENGINE_FOLDS or not all(kind(type) == "real" for type in types_of(loop)):
         return None
@@ -111,10 +111,12 @@ def sides_of(loop: LoopNest) -> Sides | None:
     widest = max(others, key=lambda axis: axis.count, default=None)
     outer = tuple(axis for axis in others if axis is not widest)
     one = Axis(1, (0,) * len(columns.strides))
-    return Sides(outer, widest or one, reduced[0], columns)
+    return ColumnDimensions(outer, widest or one, reduced[0], columns)
 
 
-def pieces_of(device: Device, loop: LoopNest, sides: Sides) -> tuple[float, list[Piece]]:
+def pieces_of(
+    device: DeviceProgram, loop: LoopNest, sides: ColumnDimensions
+) -> tuple[float, list[Piece]]:
     """The pieces of the batch, each with the shares that take least, and about how many ns. What
     full partitions leave of a batch is a piece of its own."""
     count = sides.batch.count
@@ -131,18 +133,20 @@ def pieces_of(device: Device, loop: LoopNest, sides: Sides) -> tuple[float, list
     return best
 
 
-def _of(sides: Sides, count: int) -> Sides:
+def _of(sides: ColumnDimensions, count: int) -> ColumnDimensions:
     """So many elements of the batch."""
     return sides._replace(batch=replace(sides.batch, count=count))
 
 
-def _shares_of(device: Device, loop: LoopNest, sides: Sides) -> tuple[float, Shares]:
+def _shares_of(
+    device: DeviceProgram, loop: LoopNest, sides: ColumnDimensions
+) -> tuple[float, Shares]:
     """The shares that take least for all of the batch, and about how many ns."""
     found = [(_cost(device, loop, sides, shares), shares) for shares in _candidates(loop, sides)]
     return min(found, key=lambda item: item[0])
 
 
-def _candidates(loop: LoopNest, sides: Sides, full: bool = False) -> Iterator[Shares]:
+def _candidates(loop: LoopNest, sides: ColumnDimensions, full: bool = False) -> Iterator[Shares]:
     """Shares of elements of the batch that are about as many each time, or as fill partitions."""
     room = max(1, tiling_room(loop))
     _, batch, rows, columns = sides
@@ -185,7 +189,7 @@ def _groups(loop: LoopNest, kept: int, rows: int) -> Iterator[int]:
         yield from (count for count in (2, PARTITIONS // kept) if count <= rows)
 
 
-def _cost(device: Device, loop: LoopNest, sides: Sides, shares: Shares) -> float:
+def _cost(device: DeviceProgram, loop: LoopNest, sides: ColumnDimensions, shares: Shares) -> float:
     """About how many ns a fold takes."""
     target = device.target
     outer, batch, rows, columns = sides

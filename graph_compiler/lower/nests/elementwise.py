@@ -17,7 +17,7 @@ from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.host_kernels.elements import ElementStep
 from graph_compiler.host_kernels.loops import IDENTITIES, LoopNest
 from graph_compiler.host_kernels.registers import kind
-from graph_compiler.lower.device import Device
+from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nests import arithmetic
 from graph_compiler.lower.nests.arithmetic import Value
@@ -31,14 +31,14 @@ from graph_compiler.lower.nests.evaluation import (
     wide_steps,
 )
 from graph_compiler.lower.nests.nest import (
-    Tile,
+    NestTile,
     Tiling,
     axes_of,
     cost,
     each_tile,
     tilings,
 )
-from graph_compiler.lower.nests.operands import Operand, Stored, stored
+from graph_compiler.lower.nests.operands import NestOperand, StoredOperand, stored
 from graph_compiler.lower.nests.permutation import permutation_of
 from graph_compiler.schedule.steps import Place, item_size
 from graph_compiler.schedule.views import row_major
@@ -51,7 +51,7 @@ ROOM = 64 << 10
 """Bytes of a partition that the tiles of one nest may take at a time."""
 
 
-def emit_loop(device: Device, loop: LoopNest, words: Sequence[Any]) -> None:
+def emit_loop(device: DeviceProgram, loop: LoopNest, words: Sequence[Any]) -> None:
     """A nest whose places are `words`: of the output, the leaves, and the initial value."""
     places = [word for word in words if isinstance(word, Place)]
     nest = Nest(device, loop, stored(device, places, types_of(loop)))
@@ -76,7 +76,9 @@ def types_of(loop: LoopNest) -> list[str]:
     return types if loop.fold is None else [*types, loop.output[0]]
 
 
-def plan(device: Device, loop: LoopNest, partition_reduced: bool = False) -> tuple[float, Tiling]:
+def plan(
+    device: DeviceProgram, loop: LoopNest, partition_reduced: bool = False
+) -> tuple[float, Tiling]:
     """The cheapest tiling, and what it costs."""
     key = loop, partition_reduced
     if key not in device.plans:
@@ -84,7 +86,9 @@ def plan(device: Device, loop: LoopNest, partition_reduced: bool = False) -> tup
     return device.plans[key]
 
 
-def _cheapest(device: Device, loop: LoopNest, partition_reduced: bool) -> tuple[float, Tiling]:
+def _cheapest(
+    device: DeviceProgram, loop: LoopNest, partition_reduced: bool
+) -> tuple[float, Tiling]:
     operands = [loop.output, *loop.leaves]
     if partition_reduced:  # and one that counts what is kept
         kept = [0 if gone else count for count, gone in zip(loop.counts, loop.reduced)]
@@ -161,9 +165,9 @@ class Nest:
 
     def __init__(
         self,
-        device: Device,
+        device: DeviceProgram,
         loop: LoopNest,
-        operands: Sequence[Operand],
+        operands: Sequence[NestOperand],
         on_scalar: bool = False,
     ) -> None:
         self.device = device
@@ -193,7 +197,7 @@ class Nest:
             self._move(tiling, offsets)
             return
         if rolled and tiling.outer:
-            whole = Tile(tiling.sizes, tuple(offsets or (0,) * len(tiling.partition.strides)))
+            whole = NestTile(tiling.sizes, tuple(offsets or (0,) * len(tiling.partition.strides)))
             for number in range(len(self.leaves)):
                 if not any(item.axis.strides[1 + number] for item in tiling.outer):
                     self.fixed[number] = self._loaded(tiling, whole, number)
@@ -201,7 +205,7 @@ class Nest:
             Folding(self).emit(tiling, offsets, rolled)
             return
 
-        def visit(tile: Tile) -> None:
+        def visit(tile: NestTile) -> None:
             pattern = full_pattern(tiling, tile, 0)
             room = None if self.in_place else self.output.room(pattern, tile.offsets[0])
             value = self.value(tiling, tile, room)
@@ -216,7 +220,7 @@ class Nest:
         if permuted is None or permuted.ns > plan(self.device, self.loop)[0]:
             return False
         output, source = self.output, self.leaves[0]
-        assert isinstance(output, Stored) and isinstance(source, Stored)
+        assert isinstance(output, StoredOperand) and isinstance(source, StoredOperand)
 
         def computed_of(tile: NkiTensor) -> NkiTensor:
             value = evaluate(self.loop.steps, [tile], None, tile.shape[0])[-1]
@@ -229,7 +233,7 @@ class Nest:
     def _move(self, tiling: Tiling, offsets: Sequence[Any] | None) -> None:
         """A copy from HBM to HBM, by way of a tile where elements of a partition change places."""
         output, source = self.output, self.leaves[0]
-        assert isinstance(output, Stored) and isinstance(source, Stored)
+        assert isinstance(output, StoredOperand) and isinstance(source, StoredOperand)
         one, other = (
             sorted(several, key=lambda axis: -abs(axis.strides[operand]))
             for operand in (0, 1)
@@ -237,7 +241,7 @@ class Nest:
         )
         by_way = one != other
 
-        def visit(tile: Tile) -> None:
+        def visit(tile: NestTile) -> None:
             pattern = full_pattern(tiling, tile, 1)
             move = source.leaf if by_way else source.elements
             output.keep(
@@ -246,7 +250,7 @@ class Nest:
 
         each_tile(self.device.builder, tiling, visit, offsets=offsets)
 
-    def _loaded(self, tiling: Tiling, tile: Tile, number: int) -> NkiTensor:
+    def _loaded(self, tiling: Tiling, tile: NestTile, number: int) -> NkiTensor:
         """A leaf's tile: dimensions along which it repeats have one element, but for partitions,
         which all have it."""
         pattern = [
@@ -257,14 +261,14 @@ class Nest:
             pattern.append((0, 1))
         return self.leaves[number].leaf(pattern, tile.offsets[1 + number])
 
-    def _leaf(self, tiling: Tiling, tile: Tile, number: int) -> NkiTensor:
+    def _leaf(self, tiling: Tiling, tile: NestTile, number: int) -> NkiTensor:
         fixed = self.fixed.get(number)
         if fixed is None:
             return self._loaded(tiling, tile, number)
         parts = [slice(0, min(size, here)) for size, here in zip(fixed.shape, (*tile.sizes, 1))]
         return fixed[tuple(parts)]
 
-    def value(self, tiling: Tiling, tile: Tile, room: NkiTensor | None = None) -> Value:
+    def value(self, tiling: Tiling, tile: NestTile, room: NkiTensor | None = None) -> Value:
         """The last step's value for a tile, computed in `room` where that has its form."""
         values = self._values(tiling, tile)
         steps = self.loop.steps
@@ -272,11 +276,11 @@ class Nest:
         rows, known = tile.sizes[0], self.known
         return evaluate(steps, values, room, rows, total, self.on_scalar, known)[-1]
 
-    def _values(self, tiling: Tiling, tile: Tile) -> list[Value]:
+    def _values(self, tiling: Tiling, tile: NestTile) -> list[Value]:
         """The leaves' values for a tile."""
         return [self._leaf(tiling, tile, number) for number in range(len(self.leaves))]
 
-    def argument(self, tiling: Tiling, tile: Tile) -> tuple[str, Value]:
+    def argument(self, tiling: Tiling, tile: NestTile) -> tuple[str, Value]:
         """The last step's value as a function of the scalar engine, and of what: squares are one,
         and what is none is a copy."""
         steps = self.loop.steps
@@ -292,7 +296,7 @@ def _repeats(loop: LoopNest) -> bool:
     return any(count > 1 and to == 1 and not at for count, to, at in steps)
 
 
-def full_pattern(tiling: Tiling, tile: Tile, operand: int) -> list[tuple[Any, int]]:
+def full_pattern(tiling: Tiling, tile: NestTile, operand: int) -> list[tuple[Any, int]]:
     """An operand's elements for a whole tile, repeated ones too."""
     axes = (tiling.partition, *tiling.free)
     pattern = [(axis.strides[operand], size) for axis, size in zip(axes, tile.sizes)]
@@ -342,7 +346,7 @@ class Folding:
         tiling: Tiling,
         offsets: Sequence[Any] | None = None,
         rolled: bool = True,
-        partial: Operand | None = None,
+        partial: NestOperand | None = None,
         across: bool = False,
     ) -> None:
         """All tiles. With `partial`, results are left there, before the initial value; `across`:
@@ -353,7 +357,7 @@ class Folding:
         builder = self.device.builder
         stack: list[list[NkiTensor]] = []
 
-        def enter(tile: Tile) -> list[NkiTensor]:
+        def enter(tile: NestTile) -> list[NkiTensor]:
             state = []
             if inner:
                 shape = (tile.sizes[0], *(tile.sizes[1 : 1 + kept] or (1,)))
@@ -362,7 +366,7 @@ class Folding:
             stack.append(state)
             return state
 
-        def visit(tile: Tile) -> None:
+        def visit(tile: NestTile) -> None:
             part = self._part(tiling, tile, kept)
             state = stack[-1]
             if inner:
@@ -371,15 +375,18 @@ class Folding:
             else:
                 state.append(part)
 
-        def leave(tile: Tile, state: list[NkiTensor]) -> None:
+        def leave(tile: NestTile, state: list[NkiTensor]) -> None:
             stack.pop()
-            here = Tile(tile.sizes[: 1 + kept], tile.offsets)
+            here = NestTile(tile.sizes[: 1 + kept], tile.offsets)
             if partial is not None:
                 partial.keep(state[0], full_pattern(tiling, here, -1), tile.offsets[-1])
                 return
             total = state[0]
             if across:
-                total, here = self._summed_across(total), Tile((1, *here.sizes[1:]), tile.offsets)
+                total, here = (
+                    self._summed_across(total),
+                    NestTile((1, *here.sizes[1:]), tile.offsets),
+                )
             self.nest.output.take(
                 self.behind_initial(total), full_pattern(tiling, here, 0), tile.offsets[0]
             )
@@ -388,11 +395,11 @@ class Folding:
 
     def keep(self, total: NkiTensor, tiling: Tiling, offsets: Sequence[Any]) -> None:
         """The sums of rows [rows, 1] that are there already."""
-        here = Tile(tiling.sizes[:1], tuple(offsets))
+        here = NestTile(tiling.sizes[:1], tuple(offsets))
         pattern = full_pattern(tiling, here, 0)
         self.nest.output.take(self.behind_initial(total), pattern, offsets[0])
 
-    def _part(self, tiling: Tiling, tile: Tile, kept: int) -> NkiTensor:
+    def _part(self, tiling: Tiling, tile: NestTile, kept: int) -> NkiTensor:
         """What a tile is without its reduced free dimensions."""
         nest = self.nest
         if nest.on_scalar and not kept and len(tile.sizes) > 1:
@@ -411,7 +418,7 @@ class Folding:
         value = as_tile(nest.value(tiling, tile), tile.sizes, self.type)
         return self._folded(to_sizes(value, tile.sizes), kept, tile)
 
-    def _folded(self, value: NkiTensor, kept: int, tile: Tile) -> NkiTensor:
+    def _folded(self, value: NkiTensor, kept: int, tile: NestTile) -> NkiTensor:
         """A tile without its reduced free dimensions, which are the last."""
         sizes = tile.sizes
         shape = (sizes[0], *sizes[1 : 1 + kept]) if kept else (sizes[0], 1)
@@ -450,13 +457,13 @@ class Folding:
     def _begins_with_identity(self) -> bool:
         """Whether the initial value changes nothing."""
         initial = self.nest.initial
-        assert isinstance(initial, Stored)
+        assert isinstance(initial, StoredOperand)
         return bool(self.device.known(initial.place, self.type) == self.identity)
 
     def behind_initial(self, total: NkiTensor) -> NkiTensor:
         """A fold's result behind the initial value, in the result's type."""
         initial = self.nest.initial
-        assert isinstance(initial, Stored)
+        assert isinstance(initial, StoredOperand)
         known = self.device.known(initial.place, self.type)
         if known is not None:
             if known == self.identity:
@@ -478,7 +485,7 @@ def _fold_in_two(nest: Nest, tiling: Tiling, target: Place) -> None:
     scratch = Place(device.buffer(folding.work, (rows, columns)).buffer)
     partition = tiling.partition.strides[:-1]
     tiling = replace(tiling, partition=replace(tiling.partition, strides=(*partition, columns)))
-    folding.emit(tiling, partial=Stored(device, scratch, folding.work))
+    folding.emit(tiling, partial=StoredOperand(device, scratch, folding.work))
     output = tuple(loop.output[1][axis] for axis in kept)
     across = LoopNest(
         (*counts, rows),
@@ -488,7 +495,10 @@ def _fold_in_two(nest: Nest, tiling: Tiling, target: Place) -> None:
         loop.fold,
         (*[False] * len(counts), True),
     )
-    operands = [Stored(device, target, nest.type), Stored(device, scratch, folding.work)]
+    operands = [
+        StoredOperand(device, target, nest.type),
+        StoredOperand(device, scratch, folding.work),
+    ]
     second = Nest(device, across, [*operands, nest.initial])
     for part, offsets in plan(device, across)[1].parts():
         second.emit(part, offsets)

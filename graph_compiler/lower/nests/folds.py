@@ -7,26 +7,26 @@ from collections.abc import Sequence
 from typing import Any
 
 import nki.language as nl
-from graph_compiler.host_kernels.bodies import Fold
-from graph_compiler.lower.device import Device
+from graph_compiler.host_kernels.bodies import FoldKernel
+from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nests.elementwise import ROOM, fold_halves, full_pattern
 from graph_compiler.lower.nests.evaluation import evaluate
-from graph_compiler.lower.nests.nest import Tile, axes_of, cost, each_tile, tilings
-from graph_compiler.lower.nests.operands import Stored
+from graph_compiler.lower.nests.nest import NestTile, axes_of, cost, each_tile, tilings
+from graph_compiler.lower.nests.operands import StoredOperand
 from graph_compiler.schedule.steps import Place, item_size
 from graph_compiler.schedule.views import row_major
 from isa.errors import NeuronError
 from nki.ir.views.tensor import NkiTensor
 
 
-def emit_fold(device: Device, fold: Fold, words: Sequence[Any]) -> None:
+def emit_fold(device: DeviceProgram, fold: FoldKernel, words: Sequence[Any]) -> None:
     """`words` are places of the outputs, the inputs, and the initial values. Elements are folded
     pairwise, as a reduction's computation may be applied in any order."""
     _emit(device, fold, [word for word in words if isinstance(word, Place)], whole=True)
 
 
-def _emit(device: Device, fold: Fold, places: Sequence[Place], whole: bool) -> None:
+def _emit(device: DeviceProgram, fold: FoldKernel, places: Sequence[Place], whole: bool) -> None:
     """A fold; if `whole`, behind the initial values."""
     number = len(fold.inputs)
     operands = [*fold.outputs, *fold.inputs]
@@ -44,13 +44,13 @@ def _emit(device: Device, fold: Fold, places: Sequence[Place], whole: bool) -> N
     tiling = min(found, key=lambda item: cost(item, sizes, 10, device.target).total)
     kept = sum(not axis.reduced for axis in tiling.free)
 
-    stored = [Stored(device, place, type) for place, (type, _) in zip(places, operands)]
+    stored = [StoredOperand(device, place, type) for place, (type, _) in zip(places, operands)]
 
     def step(a: list[NkiTensor], b: list[NkiTensor]) -> list[NkiTensor]:
         values = evaluate(fold.body.steps, [*a, *b])
         return [_tile_of(values[result], a[0].shape) for result in fold.body.results]
 
-    def visit(tile: Tile) -> None:
+    def visit(tile: NestTile) -> None:
         values = []
         for place in range(number):
             operand = number + place
@@ -71,7 +71,7 @@ def _emit(device: Device, fold: Fold, places: Sequence[Place], whole: bool) -> N
                 starts.append(start)
             totals = step(starts, totals)
         for place, total in enumerate(totals):
-            inner = Tile(tile.sizes[: 1 + kept], tile.offsets)
+            inner = NestTile(tile.sizes[: 1 + kept], tile.offsets)
             stored[place].keep(total, full_pattern(tiling, inner, place), tile.offsets[place])
 
     each_tile(device.builder, tiling, visit)
@@ -81,7 +81,7 @@ LONGEST = 1024
 """Elements of a dimension that are folded at a time where all of it has no room."""
 
 
-def _in_two(device: Device, fold: Fold, places: Sequence[Place], whole: bool) -> None:
+def _in_two(device: DeviceProgram, fold: FoldKernel, places: Sequence[Place], whole: bool) -> None:
     """The last dimension that goes, or parts of it, folded into memory; then the rest."""
     number, rank = len(fold.inputs), len(fold.counts)
     gone = [axis for axis, flag in enumerate(fold.reduced) if flag]
@@ -117,14 +117,14 @@ def _in_two(device: Device, fold: Fold, places: Sequence[Place], whole: bool) ->
             )
             for place, (type, _), step in zip(group, forms, distance)
         ]
-        _emit(device, Fold(counts, reduced, outputs, inputs, fold.body), moved, whole=False)
+        _emit(device, FoldKernel(counts, reduced, outputs, inputs, fold.body), moved, whole=False)
 
     if full:
         folded(0, full, size)
     if left:
         folded(full, 1, left)
     inner = tuple((type, strides) for type, _ in fold.outputs)
-    rest = Fold(dims, fold.reduced, fold.outputs, inner, fold.body)
+    rest = FoldKernel(dims, fold.reduced, fold.outputs, inner, fold.body)
     _emit(device, rest, [*places[:number], *parts, *places[2 * number :]], whole)
 
 

@@ -83,7 +83,7 @@ class Rest(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class NestTile:
     """One tile: how many there are in each dimension, and where each operand's elements begin."""
 
     sizes: tuple[int, ...]
@@ -261,9 +261,9 @@ def engines_of(rows: int, target: Target) -> int:
 def each_tile(
     builder: Builder,
     tiling: Tiling,
-    visit: Callable[[Tile], None],
-    enter: Callable[[Tile], Any] | None = None,
-    leave: Callable[[Tile, Any], None] | None = None,
+    visit: Callable[[NestTile], None],
+    enter: Callable[[NestTile], Any] | None = None,
+    leave: Callable[[NestTile, Any], None] | None = None,
     offsets: Sequence[Any] | None = None,
     rolled: bool = True,
 ) -> None:
@@ -275,7 +275,7 @@ def each_tile(
 
     def walk(level: int, sizes: tuple[int, ...], offsets: tuple[Any, ...]) -> None:
         if level == kept:
-            tile = Tile(sizes, offsets)
+            tile = NestTile(sizes, offsets)
             state = enter(tile) if enter is not None else None
             inside(level, sizes, offsets)
             if leave is not None:
@@ -285,7 +285,7 @@ def each_tile(
 
     def inside(level: int, sizes: tuple[int, ...], offsets: tuple[Any, ...]) -> None:
         if level == len(tiling.outer):
-            visit(Tile(sizes, offsets))
+            visit(NestTile(sizes, offsets))
             return
         item = tiling.outer[level]
         whole = item.axis.count // item.block

@@ -10,21 +10,21 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import nki.language as nl
-from graph_compiler.lower.device import Device, Pattern
+from graph_compiler.lower.device import DeviceProgram, Pattern
 from graph_compiler.lower.machine import DTYPES
 from graph_compiler.schedule.steps import Place
 from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
 
 
-class Operand(Protocol):
+class NestOperand(Protocol):
     """An operand of a nest."""
 
     @property
     def is_stored(self) -> bool:
         """Whether it is in HBM."""
 
-    def shares(self, other: Operand) -> bool:
+    def shares(self, other: NestOperand) -> bool:
         """Whether both may be the same memory on chip."""
 
     def leaf(self, pattern: Pattern, offset: Any) -> NkiTensor:
@@ -40,10 +40,10 @@ class Operand(Protocol):
         """The same of a tile that nothing else writes, which may stay where it is."""
 
 
-class Stored(NamedTuple):
+class StoredOperand(NamedTuple):
     """Elements of a type behind a place in HBM."""
 
-    device: Device
+    device: DeviceProgram
     place: Place
     type: str
 
@@ -56,7 +56,7 @@ class Stored(NamedTuple):
         """The dtype of tiles that hold such elements."""
         return DTYPES[self.type]
 
-    def shares(self, other: Operand) -> bool:
+    def shares(self, other: NestOperand) -> bool:
         return False
 
     def elements(self, pattern: Pattern, offset: Any) -> NkiTensor:
@@ -116,17 +116,17 @@ def _is_dense(value: NkiTensor) -> bool:
     return not steps or steps[-1] == 1
 
 
-class Loaded(NamedTuple):
+class LoadedOperand(NamedTuple):
     """Elements in HBM of which tiles that have been loaded are kept in `tiles`."""
 
-    stored: Stored
+    stored: StoredOperand
     tiles: dict[Any, NkiTensor]
 
     @property
     def is_stored(self) -> bool:
         return True
 
-    def shares(self, other: Operand) -> bool:
+    def shares(self, other: NestOperand) -> bool:
         return False
 
     def leaf(self, pattern: Pattern, offset: Any) -> NkiTensor:
@@ -146,14 +146,14 @@ class Loaded(NamedTuple):
 
 
 @dataclass(slots=True)
-class Resident:
+class ResidentOperand:
     """Elements of a tile [rows, elements], `first` elements behind the beginning of each row. What
     is computed there is stored as well where `behind` says."""
 
-    device: Device
+    device: DeviceProgram
     tile: NkiTensor
     first: int = 0
-    behind: Stored | None = None
+    behind: StoredOperand | None = None
     base: Any = 0
     """Elements from the place of `behind` to the first row's."""
 
@@ -161,8 +161,8 @@ class Resident:
     def is_stored(self) -> bool:
         return False
 
-    def shares(self, other: Operand) -> bool:
-        return isinstance(other, Resident) and other.tile.storage is self.tile.storage
+    def shares(self, other: NestOperand) -> bool:
+        return isinstance(other, ResidentOperand) and other.tile.storage is self.tile.storage
 
     def leaf(self, pattern: Pattern, offset: Any) -> NkiTensor:
         (_, rows), *inner = pattern
@@ -206,7 +206,7 @@ def _are_alike(one: NkiTensor, other: NkiTensor) -> bool:
     return key(one) == key(other) and one.shape[1:] == (1,)
 
 
-def everywhere(source: Stored, rows: int, offset: Any, count: int) -> NkiTensor:
+def everywhere(source: StoredOperand, rows: int, offset: Any, count: int) -> NkiTensor:
     """[rows, count] of `count` elements that are the same for all rows: each loads them, or a
     product with ones, which is exact, spreads what is loaded once."""
     device = source.device
@@ -231,6 +231,8 @@ _COLUMNS = 512
 """Columns of a bank of PSUM."""
 
 
-def stored(device: Device, places: Sequence[Place], types: Sequence[str]) -> list[Operand]:
+def stored(
+    device: DeviceProgram, places: Sequence[Place], types: Sequence[str]
+) -> list[NestOperand]:
     """Operands in HBM."""
-    return [Stored(device, place, type) for place, type in zip(places, types)]
+    return [StoredOperand(device, place, type) for place, type in zip(places, types)]

@@ -16,7 +16,7 @@ from itertools import product
 from typing import NamedTuple
 
 from graph_compiler.host_kernels.loops import LoopNest
-from graph_compiler.lower.device import Device
+from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.machine import BANK, PARTITIONS
 from graph_compiler.lower.nests.nest import Axis, axes_of
 from graph_compiler.schedule.steps import item_size
@@ -42,18 +42,18 @@ TARGET, SOURCE = range(2)
 """Which strides of an axis are whose."""
 
 
-class Form(NamedTuple):
+class PermutedAxes(NamedTuple):
     """A nest's axes, with the strides of target and source, and the bytes of an element of each."""
 
     axes: tuple[Axis, ...]
     sizes: tuple[int, int]
 
 
-class Plan(NamedTuple):
+class PermutationPlan(NamedTuple):
     """The dimensions along partitions when a box is loaded, and when it is stored; how much of each
     dimension a box has; and about how many ns all of it takes."""
 
-    form: Form
+    form: PermutedAxes
     loaded: tuple[int, ...]
     stored: tuple[int, ...]
     blocks: tuple[int, ...]
@@ -83,7 +83,7 @@ def part_of(block: int, alone: bool) -> _Part:
     return _Part(-(-block // each), each, block % each or each)
 
 
-def form_of(loop: LoopNest) -> Form | None:
+def form_of(loop: LoopNest) -> PermutedAxes | None:
     """The form of a nest that changes the order of dimensions; None of any other."""
     if len(loop.leaves) != 1 or loop.fold is not None:
         return None
@@ -92,7 +92,7 @@ def form_of(loop: LoopNest) -> Form | None:
         return None
     if [*axes] == sorted(axes, key=lambda axis: -axis.strides[SOURCE]):
         return None
-    return Form(tuple(axes), (item_size(loop.output[0]), item_size(loop.leaves[0][0])))
+    return PermutedAxes(tuple(axes), (item_size(loop.output[0]), item_size(loop.leaves[0][0])))
 
 
 _RANK = 4
@@ -103,11 +103,11 @@ class Permutation(NamedTuple):
     """Plans for all of a nest, where target and source of each begin, and about how many ns it
     takes in all."""
 
-    plans: tuple[tuple[Plan, tuple[int, int]], ...]
+    plans: tuple[tuple[PermutationPlan, tuple[int, int]], ...]
     ns: float
 
 
-def permutation_of(device: Device, loop: LoopNest) -> Permutation | None:
+def permutation_of(device: DeviceProgram, loop: LoopNest) -> Permutation | None:
     """What takes least for a nest; None of nests that have another form."""
     key = "permutation", loop
     if key not in device.plans:
@@ -116,7 +116,7 @@ def permutation_of(device: Device, loop: LoopNest) -> Permutation | None:
     return device.plans[key]
 
 
-def _cheapest(target: Target, form: Form) -> Permutation | None:
+def _cheapest(target: Target, form: PermutedAxes) -> Permutation | None:
     plan = _best(target, form, _groups(form), _groups(form))
     if plan is None:
         return None
@@ -150,15 +150,17 @@ _CLOSE = 1.2
 """The part of what transfers take at the full rate up to which no other form is tried."""
 
 
-def _split(form: Form, place: int, parts: int) -> tuple[Form, Form | None, tuple[int, int]]:
+def _split(
+    form: PermutedAxes, place: int, parts: int
+) -> tuple[PermutedAxes, PermutedAxes | None, tuple[int, int]]:
     """A form with a dimension in so many parts, what they leave of it, and where that begins."""
     axis = form.axes[place]
     inner, left = divmod(axis.count, parts)
     to, at = axis.strides
     outer = Axis(parts, (inner * to, inner * at))
     before, behind = form.axes[:place], form.axes[place + 1 :]
-    split = Form((*before, outer, Axis(inner, axis.strides), *behind), form.sizes)
-    rest = Form((*before, Axis(left, axis.strides), *behind), form.sizes) if left else None
+    split = PermutedAxes((*before, outer, Axis(inner, axis.strides), *behind), form.sizes)
+    rest = PermutedAxes((*before, Axis(left, axis.strides), *behind), form.sizes) if left else None
     return split, rest, (parts * inner * to, parts * inner * at)
 
 
@@ -166,7 +168,7 @@ _Group = tuple[int, ...]
 """Dimensions along partitions: one, of which each partition may have neighbours, or two."""
 
 
-def _groups(form: Form) -> list[_Group]:
+def _groups(form: PermutedAxes) -> list[_Group]:
     """What may lie along partitions: what fills them well, if anything does."""
     places = range(len(form.axes))
     found: list[_Group] = [(place,) for place in places]
@@ -179,15 +181,15 @@ def _groups(form: Form) -> list[_Group]:
     return [group for group in found if 2 * _capacity(form, group) >= most]
 
 
-def _capacity(form: Form, group: _Group) -> int:
+def _capacity(form: PermutedAxes, group: _Group) -> int:
     """Partitions that dimensions fill."""
     outer, inner = (form.axes[group[0]].count, form.axes[group[1]].count if group[1:] else 1)
     return inner * min(PARTITIONS // inner, outer)
 
 
 def _best(
-    target: Target, form: Form, loaded: Sequence[_Group], stored: Sequence[_Group]
-) -> Plan | None:
+    target: Target, form: PermutedAxes, loaded: Sequence[_Group], stored: Sequence[_Group]
+) -> PermutationPlan | None:
     """The plan that takes least, with one of these along partitions."""
     turning = target.generation >= BIT_FOR_BIT and form.sizes[TARGET] in _TURNED
     found = [
@@ -201,8 +203,8 @@ def _best(
 
 
 def _grown(
-    target: Target, form: Form, loaded: tuple[int, ...], stored: tuple[int, ...]
-) -> Plan | None:
+    target: Target, form: PermutedAxes, loaded: tuple[int, ...], stored: tuple[int, ...]
+) -> PermutationPlan | None:
     """The plan with these dimensions along partitions: boxes grow as long as that saves time."""
     choices = []
     for place, axis in enumerate(form.axes):
@@ -237,7 +239,7 @@ def _grown(
         return None
     blocks = tuple(sizes[number] for sizes, number in zip(choices, at))
     ns = _cost(target, form, loaded, stored, _boxes(form, loaded, stored, blocks))
-    return Plan(form, loaded, stored, blocks, ns)
+    return PermutationPlan(form, loaded, stored, blocks, ns)
 
 
 def group_of(place: int, *groups: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -285,7 +287,7 @@ def left_over(count: int, block: int, even: bool) -> list[int]:
 
 
 def _boxes(
-    form: Form, loaded: tuple[int, ...], stored: tuple[int, ...], blocks: Sequence[int]
+    form: PermutedAxes, loaded: tuple[int, ...], stored: tuple[int, ...], blocks: Sequence[int]
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Sizes of boxes, whole ones and those of what is left, and how many there are."""
     sides = []
@@ -298,7 +300,7 @@ def _boxes(
 
 def _cost(
     target: Target,
-    form: Form,
+    form: PermutedAxes,
     loaded: tuple[int, ...],
     stored: tuple[int, ...],
     boxes: Iterable[tuple[int, tuple[int, ...]]],
@@ -338,7 +340,7 @@ def _cost(
 
 
 def _transfer_ns(
-    target: Target, form: Form, sizes: Sequence[int], group: Sequence[int], whose: int
+    target: Target, form: PermutedAxes, sizes: Sequence[int], group: Sequence[int], whose: int
 ) -> float:
     """What a transfer of a box takes."""
     dims = free_dimensions(form, sizes, group, whose)
@@ -356,7 +358,7 @@ def _transfer_ns(
 
 
 def free_dimensions(
-    form: Form, sizes: Sequence[int], group: Sequence[int], whose: int
+    form: PermutedAxes, sizes: Sequence[int], group: Sequence[int], whose: int
 ) -> list[tuple[int, int, int]]:
     """The free dimensions of a box with some along partitions, as the source or the target has
     them in memory, those of several elements: stride, count, and the axis."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from graph_compiler.lower.nests.nest import PARTITIONS
 
 if TYPE_CHECKING:
-    from graph_compiler.lower.products.convolution import Window
+    from graph_compiler.lower.products.convolution import SpatialDimension
     from isa.target import Target
 
 COLUMNS = 512
@@ -28,7 +28,7 @@ INSTRUCTIONS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class KernelPart:
     """Some features, the columns of the window from `begin` to `end` that they are for, and how
     many places of these, down and across, partitions have them for."""
 
@@ -49,7 +49,7 @@ class Part:
         return self.count * min(self.down, left[0]) * min(self.across, left[1])
 
 
-class Tile(NamedTuple):
+class BandTile(NamedTuple):
     """Results that are computed together: images, rows, columns of a band, as starts and sizes."""
 
     starts: tuple[int, int, int]
@@ -65,16 +65,16 @@ class Band(NamedTuple):
     rows: int
 
 
-def parts_of(features: int, sizes: tuple[int, int], apart: bool = True) -> list[Part]:
+def parts_of(features: int, sizes: tuple[int, int], apart: bool = True) -> list[KernelPart]:
     """Features in parts. Where partitions have what is left for some columns of the window, but
     not all, the last columns are a part of their own, of several rows, where they may be `apart`.
 
     >>> parts_of(160, (3, 3))[1], sum(1 for _ in parts_of(32, (5, 5)))
-    (Part(first=128, count=32, begin=0, end=3, down=1, across=3), 2)
+    (KernelPart(first=128, count=32, begin=0, end=3, down=1, across=3), 2)
     """
     high, wide = sizes
     whole, rest = divmod(features, PARTITIONS)
-    found = [Part(number * PARTITIONS, PARTITIONS, 0, wide) for number in range(whole)]
+    found = [KernelPart(number * PARTITIONS, PARTITIONS, 0, wide) for number in range(whole)]
     if not rest:
         return found
     first, most = whole * PARTITIONS, PARTITIONS // rest
@@ -88,14 +88,14 @@ def parts_of(features: int, sizes: tuple[int, int], apart: bool = True) -> list[
     ]
     products, own = min(ways, default=(high, 0))
     if apart and products < high:
-        found.append(Part(first, rest, 0, wide - left, 1, across))
-        found.append(Part(first, rest, wide - left, wide, min(high, most // own), own))
+        found.append(KernelPart(first, rest, 0, wide - left, 1, across))
+        found.append(KernelPart(first, rest, wide - left, wide, min(high, most // own), own))
     else:
-        found.append(Part(first, rest, 0, wide, down, across))
+        found.append(KernelPart(first, rest, 0, wide, down, across))
     return found
 
 
-def tiles_of(images: int, rows: int, columns: int, most: int, ways: int = 8) -> list[Tile]:
+def tiles_of(images: int, rows: int, columns: int, most: int, ways: int = 8) -> list[BandTile]:
     """Results of a band in few tiles, of whole rows where that makes as few as any of some `ways`
     to cut these."""
 
@@ -111,7 +111,7 @@ def tiles_of(images: int, rows: int, columns: int, most: int, ways: int = 8) -> 
     sizes = min((cut(-(-columns // k)) for k in range(least, least + ways)), key=count)
     steps = [range(0, n, size) for n, size in zip((images, rows, columns), sizes)]
     return [
-        Tile(
+        BandTile(
             (image, row, column),
             (
                 min(sizes[0], images - image),
@@ -123,7 +123,7 @@ def tiles_of(images: int, rows: int, columns: int, most: int, ways: int = 8) -> 
     ]
 
 
-class Inside(NamedTuple):
+class BandPart(NamedTuple):
     """Elements of an image in a band: the first one, how many, and where the band has it."""
 
     first: int
@@ -131,15 +131,15 @@ class Inside(NamedTuple):
     to: int
 
 
-def inside(start: int, size: int, count: int, window: Window) -> Inside:
+def inside(start: int, size: int, count: int, window: SpatialDimension) -> BandPart:
     """Those of a dimension of so many in a band of `size` places from a start on."""
     first = max(0, -(-(start - window.before) // window.spread))
     last = min(count - 1, (start + size - 1 - window.before) // window.spread)
     to = first * window.spread + window.before - start
-    return Inside(first, max(0, last - first + 1), to)
+    return BandPart(first, max(0, last - first + 1), to)
 
 
-def reach(results: int, window: Window) -> int:
+def reach(results: int, window: SpatialDimension) -> int:
     """Places that so many results are computed from."""
     span = (window.size - 1) * window.dilation + 1
     return (results - 1) * window.stride + span
@@ -157,10 +157,10 @@ def even(count: int, most: int) -> int:
 
 
 def runs_of(
-    tiles: list[Tile], most: int, follow: Callable[[list[Tile], Tile], bool]
-) -> Iterator[list[Tile]]:
+    tiles: list[BandTile], most: int, follow: Callable[[list[BandTile], BandTile], bool]
+) -> Iterator[list[BandTile]]:
     """Runs of at most so many tiles that follow one another and are alike."""
-    some: list[Tile] = []
+    some: list[BandTile] = []
     for tile in tiles:
         alike = bool(some) and some[0].sizes == tile.sizes
         if some and not (alike and len(some) < most and follow(some, tile)):
@@ -170,7 +170,7 @@ def runs_of(
     yield some
 
 
-def rows_follow(some: list[Tile], tile: Tile) -> bool:
+def rows_follow(some: list[BandTile], tile: BandTile) -> bool:
     """Whether a tile has the rows, or the images, behind those of the others."""
     (image, row, column), (images, high, _) = some[-1]
     if images > 1:
@@ -178,7 +178,7 @@ def rows_follow(some: list[Tile], tile: Tile) -> bool:
     return tile.starts == (image, row + high, column)
 
 
-def alike(some: list[Tile], tile: Tile) -> bool:
+def alike(some: list[BandTile], tile: BandTile) -> bool:
     """Whether a tile is as far from the last one as these are from one another."""
     if len(some) == 1:
         return True

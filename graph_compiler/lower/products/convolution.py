@@ -21,8 +21,8 @@ from graph_compiler.schedule.views import Buffer, View, row_major
 from isa.enums import Engine
 
 if TYPE_CHECKING:
-    from graph_compiler.lower.device import Device
-    from graph_compiler.lower.products.results import Stage
+    from graph_compiler.lower.device import DeviceProgram
+    from graph_compiler.lower.products.results import FollowingNest
     from graph_compiler.schedule.nodes import Node
     from graph_compiler.schedule.schedule import Scheduler
 
@@ -31,7 +31,7 @@ POSITIONS = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SpatialDimension:
     """One dimension of space: places of the kernel, from one result to the next, from one place to
     the next, elements in front, and from one element of the image to the next."""
 
@@ -43,15 +43,15 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Convolution:
+class ConvolutionStep:
     """A step: an image [batch, rows, columns, features], a kernel [rows, columns, features,
     outputs], and the target [batch, rows, columns, outputs]."""
 
     image: View
     kernel: View
     target: View
-    windows: tuple[Window, Window]
-    behind: tuple[Stage, ...] = ()
+    windows: tuple[SpatialDimension, SpatialDimension]
+    behind: tuple[FollowingNest, ...] = ()
     """Nests that take results where they are, on chip (`results`)."""
 
     inner: ClassVar[tuple[Any, ...]] = ()
@@ -76,7 +76,7 @@ class Convolution:
         _, _, across, outputs = self.target.strides
         return outputs == 1 or (across != 1 and self.target.dims[3] == 1)
 
-    def emit(self, device: Device) -> None:
+    def emit(self, device: DeviceProgram) -> None:
         from graph_compiler.lower.products.images import Images
         from graph_compiler.lower.products.strips import Strips, plan_of
 
@@ -86,7 +86,7 @@ class Convolution:
             return
         images.emit()
 
-    def ns(self, device: Device) -> float:
+    def ns(self, device: DeviceProgram) -> float:
         """About how long the tensor engine takes, or the transfers."""
         batch, rows, columns, outputs = self.target.dims
         target, size = device.target, item_size(self.image.type)
@@ -101,7 +101,7 @@ class Convolution:
         moved = sum(math.prod(view.dims) * item_size(view.type) for view in self.views)
         return max(cycles / target.clock_ghz(Engine.tensor), moved / target.dma_bytes_per_ns)
 
-    def halves(self) -> Iterator[tuple[Convolution, Convolution]]:
+    def halves(self) -> Iterator[tuple[ConvolutionStep, ConvolutionStep]]:
         """In two along the batch, and along the outputs."""
         for axis in (0, 3):
             count = self.target.dims[axis]
@@ -111,14 +111,14 @@ class Convolution:
                 one, other = (self._of(axis, *part) for part in parts)
                 yield one, other
 
-    def _of(self, axis: int, start: int, size: int) -> Convolution:
+    def _of(self, axis: int, start: int, size: int) -> ConvolutionStep:
         """Some elements of the batch, or some outputs."""
         target = _part(self.target, axis, start, size)
         if axis == 0:
             return replace(self, image=_part(self.image, axis, start, size), target=target)
         return replace(self, kernel=_part(self.kernel, axis, start, size), target=target)
 
-    def renamed(self, change: Any) -> Convolution:
+    def renamed(self, change: Any) -> ConvolutionStep:
         """The step on other views, one for each."""
         return replace(
             self, image=change(self.image), kernel=change(self.kernel), target=change(self.target)
@@ -171,12 +171,14 @@ def _convolution(scheduler: Scheduler, node: Node) -> View | None:
     whole = program.buffer(node.type, node.dims)
     target = _square(whole, [places["output"][0], *places["output"][2:], places["output"][1]])
     windows = [
-        Window(p.size, p.stride, p.window_dilation or 1, p.padding_low, p.base_dilation or 1)
+        SpatialDimension(
+            p.size, p.stride, p.window_dilation or 1, p.padding_low, p.base_dilation or 1
+        )
         for p in parts
     ]
     if len(windows) == 1:
-        windows.insert(0, Window())
-    step = Convolution(x, k, target, (windows[0], windows[1]))
+        windows.insert(0, SpatialDimension())
+    step = ConvolutionStep(x, k, target, (windows[0], windows[1]))
     program.steps.append(step)  # type: ignore[arg-type]
     return whole
 

@@ -19,7 +19,7 @@ from graph_compiler.lower.machine import BANKS, DTYPES
 from graph_compiler.lower.nests.nest import UNROLLED, numbers
 from graph_compiler.lower.products.sides import (
     Depth,
-    Run,
+    ElementRun,
     Sides,
     depth_by_dma,
     folded,
@@ -32,7 +32,7 @@ from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:
-    from graph_compiler.lower.device import Device
+    from graph_compiler.lower.device import DeviceProgram
     from graph_compiler.lower.products.product import Contraction
 
 ROWS, COLUMNS = 128, 512
@@ -117,7 +117,7 @@ class _Begun(NamedTuple):
 class Cut:
     """A product whose depth is cut alike in all tiles."""
 
-    def __init__(self, device: Device, step: Contraction, depth: Depth) -> None:
+    def __init__(self, device: DeviceProgram, step: Contraction, depth: Depth) -> None:
         self.device = device
         self.step = step
         ((self.columns, _),) = step.product.columns
@@ -185,7 +185,7 @@ class Cut:
             moving = cache(moving)
         return _Begun(places, self._left(groups[0], places), moving, width, keeps, ahead)
 
-    def _left(self, group: list[list[Run]], places: Elements) -> _Left:
+    def _left(self, group: list[list[ElementRun]], places: Elements) -> _Left:
         """The left operand of some tiles of rows."""
         rows = self._rows_of_all(places) if len(self.groups) == 1 else 0
         return _Left(self.sides, group, places, self.in_memory, rows)
@@ -248,11 +248,11 @@ class Cut:
         return self.sides.of_columns_of(batch, column, width, places.right)
 
     @cached_property
-    def groups(self) -> list[list[list[Run]]]:
+    def groups(self) -> list[list[list[ElementRun]]]:
         """Tiles of rows of which the left operand is on chip at a time."""
         return list(self._groups())
 
-    def _groups(self) -> Iterator[list[list[Run]]]:
+    def _groups(self) -> Iterator[list[list[ElementRun]]]:
         """Tiles of rows of which the left operand is on chip at a time."""
         most = min(TILES, RESIDENT // self._left_bytes)
         total = -(-math.prod(size for size, _ in self.rows) // ROWS)
@@ -271,13 +271,13 @@ class Cut:
             found = []
             for tile in range(parts.tiles):
                 first, step = start + parts.first(tile), parts.step(tile)
-                run = Run(first, parts.size(tile), first * stride, step * stride, step)
+                run = ElementRun(first, parts.size(tile), first * stride, step * stride, step)
                 found.append([run])
             yield found
 
     def _columns(
         self,
-        group: list[list[Run]],
+        group: list[list[ElementRun]],
         left: _Left,
         right: Sequence[Sequence[NkiTensor]],
         columns: tuple[Any, int],
@@ -377,7 +377,7 @@ class Cut:
     def _store(
         self,
         done: NkiTensor,
-        tiles: list[list[Run]],
+        tiles: list[list[ElementRun]],
         places: Elements,
         columns: tuple[Any, int],
     ) -> None:
@@ -417,7 +417,7 @@ class _Left:
     def __init__(
         self,
         sides: Sides,
-        group: list[list[Run]],
+        group: list[list[ElementRun]],
         places: Elements,
         in_memory: bool,
         following: int,
@@ -466,7 +466,7 @@ class _Left:
         self.found.update(zip(keys, found))
 
 
-def _alike(group: list[list[Run]], most: int, fewer: bool = False) -> Iterator[list[int]]:
+def _alike(group: list[list[ElementRun]], most: int, fewer: bool = False) -> Iterator[list[int]]:
     """Neighbouring tiles of rows that are moved together: at most so many, of one run each, as long
     and as far apart. The last ones may have one row `fewer`."""
     pack: list[int] = []
@@ -487,5 +487,5 @@ def _alike(group: list[list[Run]], most: int, fewer: bool = False) -> Iterator[l
     yield pack
 
 
-def _count(group: list[Run]) -> int:
+def _count(group: list[ElementRun]) -> int:
     return sum(run.count for run in group)

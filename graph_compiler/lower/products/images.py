@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from graph_compiler.lower.machine import BANK, DTYPES, PARTITIONS
 from graph_compiler.lower.nests.nest import numbers
-from graph_compiler.lower.nests.operands import Stored
+from graph_compiler.lower.nests.operands import StoredOperand
 from graph_compiler.lower.products.bands import (
     COLUMNS,
     INSTRUCTIONS,
     LOADED,
     SWITCH,
     Band,
-    Inside,
-    Part,
-    Tile,
+    BandPart,
+    BandTile,
+    KernelPart,
     alike,
     even,
     inside,
@@ -37,7 +37,7 @@ from graph_compiler.lower.products.bands import (
     tiles_of,
     turning_passes,
 )
-from graph_compiler.lower.products.results import OUTPUT, Cells, Results, Sums, unit
+from graph_compiler.lower.products.results import OUTPUT, Cells, ConvolutionResults, Sums, unit
 from graph_compiler.lower.products.sides import into_bank
 from graph_compiler.schedule.steps import item_size, place_of
 from isa.dtypes import DTYPES as DTYPE_ROWS
@@ -45,8 +45,8 @@ from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:
-    from graph_compiler.lower.device import Device
-    from graph_compiler.lower.products.convolution import Convolution
+    from graph_compiler.lower.device import DeviceProgram
+    from graph_compiler.lower.products.convolution import ConvolutionStep
 
 IMAGES = 32 << 10
 """Bytes of a partition that a band of images takes."""
@@ -74,7 +74,7 @@ _BANKS = 4
 class Images:
     """A convolution, ready to be emitted."""
 
-    def __init__(self, device: Device, step: Convolution) -> None:
+    def __init__(self, device: DeviceProgram, step: ConvolutionStep) -> None:
         self.device = device
         self.step = step
         self.type = step.image.type
@@ -91,9 +91,9 @@ class Images:
         if self._loaded_rows() > _MORE_ROWS * alone:
             self.parts = parts_of(self.features, window, apart=False)
         self.image, self.kernel = (
-            Stored(device, place_of(view), view.type) for view in (step.image, step.kernel)
+            StoredOperand(device, place_of(view), view.type) for view in (step.image, step.kernel)
         )
-        self.results = Results(device, step.target, step.behind)
+        self.results = ConvolutionResults(device, step.target, step.behind)
         self.places = sum(1 for part in self.parts for _ in self._groups(part))
         self.rows_of_pixels = step.target.strides[3] == 1 or self.outputs == 1
         self._plain = DTYPES[step.target.type]
@@ -234,7 +234,7 @@ class Images:
             for some in self._stored_at_once(cut, count):
                 self._keep_turned(band, some, made, first)
 
-    def _stored_at_once(self, tiles: list[Tile], count: int) -> Iterator[list[Tile]]:
+    def _stored_at_once(self, tiles: list[BandTile], count: int) -> Iterator[list[BandTile]]:
         size = max(DTYPE_ROWS[dtype].size for dtype in self.results.dtypes().values())
         most = max(1, _AT_ONCE // (count * size))
         if self.pixels_first:
@@ -247,13 +247,13 @@ class Images:
         """The kernel's elements for some outputs, of each part of the features."""
         return [self._kernel(part, first, count) for part in self.parts]
 
-    def _groups(self, part: Part) -> Iterator[tuple[int, int]]:
+    def _groups(self, part: KernelPart) -> Iterator[tuple[int, int]]:
         """The first places of the window that products of a part begin with."""
         yield from product(
             range(0, self.down.size, part.down), range(part.begin, part.end, part.across)
         )
 
-    def _kernel(self, part: Part, first: int, count: int) -> NkiTensor:
+    def _kernel(self, part: KernelPart, first: int, count: int) -> NkiTensor:
         """[partitions, groups of places, outputs] of the kernel."""
         device, strides = self.device, self.step.kernel.strides
         groups = list(self._groups(part))
@@ -279,7 +279,7 @@ class Images:
                 device.copy(grid[rows, line, : here[1], :], source)
         return tile
 
-    def _turned_kernel(self, part: Part, first: int, tile: NkiTensor) -> None:
+    def _turned_kernel(self, part: KernelPart, first: int, tile: NkiTensor) -> None:
         """The same of a kernel in whose memory outputs come first."""
         device, strides = self.device, self.step.kernel.strides
         (high, wide), count = (self.down.size, self.across.size), tile.shape[2]
@@ -340,7 +340,7 @@ class Images:
             before = tile
         return tiles
 
-    def _repeated(self, tile: NkiTensor, part: Part) -> None:
+    def _repeated(self, tile: NkiTensor, part: KernelPart) -> None:
         """The features once more for each place of the window that partitions have them for; of
         many places first those of one row, then all of a row for the next ones."""
         if part.down * part.across <= _SHIFTS:  # each from the first: none waits for another
@@ -383,7 +383,7 @@ class Images:
                 shape = [[source.strides[0], count], [source.strides[1], images], [1, length]]
                 self.device.copy(target.ap(shape, begin), source.ap(shape, further))
 
-    def _edges(self, tile: NkiTensor, rows: Inside, columns: Inside) -> None:
+    def _edges(self, tile: NkiTensor, rows: BandPart, columns: BandPart) -> None:
         """Zeros where an image has nothing."""
         _, _, high, wide = tile.shape
         gaps = self.down.spread > 1 or self.across.spread > 1
@@ -406,8 +406,8 @@ class Images:
         self,
         tile: NkiTensor,
         images: tuple[int, int],
-        rows: tuple[Inside, int, int],
-        columns: tuple[Inside, int, int],
+        rows: tuple[BandPart, int, int],
+        columns: tuple[BandPart, int, int],
     ) -> NkiTensor:
         """Where a band has elements of the image: of images, of rows and of columns, as starts and
         counts among those that it has."""
@@ -424,7 +424,11 @@ class Images:
         return tile.ap(pairs, images[0] * tile.strides[1] + begin)
 
     def _by_planes(
-        self, band: Band, tiles: list[tuple[Part, NkiTensor]], rows: Inside, columns: Inside
+        self,
+        band: Band,
+        tiles: list[tuple[KernelPart, NkiTensor]],
+        rows: BandPart,
+        columns: BandPart,
     ) -> None:
         """From memory in which a feature's pixels are neighbours: in runs of rows, and then to
         their places."""
@@ -457,9 +461,9 @@ class Images:
     def _by_pixels(
         self,
         band: Band,
-        tiles: list[tuple[Part, NkiTensor]],
-        rows: Inside,
-        columns: Inside,
+        tiles: list[tuple[KernelPart, NkiTensor]],
+        rows: BandPart,
+        columns: BandPart,
         beside: Callable[[], Any],
     ) -> None:
         """From memory in which a pixel's features are neighbours: turned by the tensor engine."""
@@ -489,7 +493,7 @@ class Images:
                     device.builder.emit("tensor_copy", dst=place, src=bank.reshape(place.shape))
 
     def _places_of(
-        self, tile: NkiTensor, few: list[Tile], rows: Inside, columns: Inside
+        self, tile: NkiTensor, few: list[BandTile], rows: BandPart, columns: BandPart
     ) -> NkiTensor:
         """Where a band has the pixels of tiles that follow one another."""
         (image, row, column), (images, high, wide) = few[0]
@@ -499,7 +503,7 @@ class Images:
             high *= len(few)
         return self._place(tile, (image, images), (rows, row, high), (columns, column, wide))
 
-    def _distance(self, tile: Tile) -> int:
+    def _distance(self, tile: BandTile) -> int:
         """Elements from the first pixel to those of a tile."""
         return sum(map(math.prod, zip(tile.starts, self.step.image.strides)))
 
@@ -509,7 +513,7 @@ class Images:
         self,
         tile: NkiTensor,
         taken: int,
-        chosen: Tile,
+        chosen: BandTile,
         steps: tuple[int, int],
         at: tuple[int, int],
     ) -> NkiTensor:
@@ -523,7 +527,7 @@ class Images:
         return tile.ap(kept if len(kept) > 1 else [*kept, [1, 1]], begin)
 
     def _products(
-        self, loaded: list[NkiTensor], kernel: list[NkiTensor], tile: Tile, number: int
+        self, loaded: list[NkiTensor], kernel: list[NkiTensor], tile: BandTile, number: int
     ) -> Iterator[tuple[NkiTensor, NkiTensor]]:
         """Views of the images, and elements of the kernel, whose products are summed: those of one
         part of the features."""
@@ -536,7 +540,7 @@ class Images:
             yield view, kernel[number][:taken, place, :]
 
     def _pixels(
-        self, some: list[Tile], loaded: list[NkiTensor], kernel: list[NkiTensor]
+        self, some: list[BandTile], loaded: list[NkiTensor], kernel: list[NkiTensor]
     ) -> list[NkiTensor]:
         """Results with pixels along partitions, in PSUM: [pixels, tiles, outputs] of as many tiles
         as a bank has room for. Part by part of the features, so that the first products need not
@@ -558,7 +562,7 @@ class Images:
                             )
         return totals
 
-    def _keep(self, band: Band, some: list[Tile], totals: list[NkiTensor], first: int) -> None:
+    def _keep(self, band: Band, some: list[BandTile], totals: list[NkiTensor], first: int) -> None:
         """Tiles of results [pixels, tiles, outputs] in PSUM, from a first output on."""
         device = self.device
         pixels, _, count = totals[0].shape
@@ -580,7 +584,7 @@ class Images:
             self.results.keep([(bank.reshape(shape), _WHOLE)], cells)
 
     def _keep_turned(
-        self, band: Band, some: list[Tile], made: list[dict[int, NkiTensor]], first: int
+        self, band: Band, some: list[BandTile], made: list[dict[int, NkiTensor]], first: int
     ) -> None:
         """Tiles of results that are there with outputs along partitions, some of them each."""
         device, results = self.device, self.results
@@ -613,7 +617,7 @@ class Images:
     def _planes(
         self,
         band: Band,
-        tiles: list[Tile],
+        tiles: list[BandTile],
         loaded: list[NkiTensor],
         kernel: list[NkiTensor],
         first: int,
@@ -624,7 +628,7 @@ class Images:
         device = self.device
         count = kernel[0].shape[2]
 
-        def summed(tile: Tile) -> NkiTensor:
+        def summed(tile: BandTile) -> NkiTensor:
             total = device.tile((count, math.prod(tile.sizes)), "float32", _PSUM)
             for number in range(len(self.parts)):
                 for view, own in self._products(loaded, kernel, tile, number):
@@ -636,7 +640,7 @@ class Images:
                 cells = self._plane_cells(band, tile, first, count)
                 self.results.keep([(summed(tile), _WHOLE)], cells)
             return {}
-        whole = Tile((0, 0, 0), (band.images, band.rows, self.columns))
+        whole = BandTile((0, 0, 0), (band.images, band.rows, self.columns))
         parts = (
             (summed(tile), tuple(slice(at, at + size) for at, size in zip(*tile))) for tile in tiles
         )
@@ -651,7 +655,7 @@ class Images:
             device.builder.emit("tensor_copy", dst=done[(slice(None), *place)], src=value)
         return {0: done}
 
-    def _cells(self, band: Band, some: list[Tile], first: int, count: int) -> Cells:
+    def _cells(self, band: Band, some: list[BandTile], first: int, count: int) -> Cells:
         """Tiles of pixels along partitions, and their outputs."""
         further: tuple[int, ...] = (0, 0, 0)
         if len(some) > 1:
@@ -660,12 +664,12 @@ class Images:
         free = [((*further, 0), len(some)), (unit(OUTPUT), count)]
         return Cells(self._begin(band, some[0], first), lines, free)
 
-    def _plane_cells(self, band: Band, tile: Tile, first: int, count: int) -> Cells:
+    def _plane_cells(self, band: Band, tile: BandTile, first: int, count: int) -> Cells:
         """Outputs along partitions, of the pixels of a tile."""
         free = [(unit(axis), size) for axis, size in enumerate(tile.sizes)]
         return Cells(self._begin(band, tile, first), [(unit(OUTPUT), count)], free)
 
-    def _begin(self, band: Band, tile: Tile, first: int) -> tuple[Any, ...]:
+    def _begin(self, band: Band, tile: BandTile, first: int) -> tuple[Any, ...]:
         """The image, row, column and output with which a tile of a band begins."""
         image, row, column = tile.starts
         return band.image + image, band.row + row, column, first

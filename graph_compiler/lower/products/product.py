@@ -18,7 +18,7 @@ from graph_compiler.lower.nests.nest import numbers
 from graph_compiler.lower.products.cut import COLUMNS, RESIDENT, ROWS, Cut, Elements
 from graph_compiler.lower.products.sides import (
     DEPTH,
-    Run,
+    ElementRun,
     depth_of,
     grouped,
     into_bank,
@@ -27,13 +27,13 @@ from graph_compiler.lower.products.sides import (
 )
 from graph_compiler.schedule.contractions import Axes, Product, converted, joined, narrow_source
 from graph_compiler.schedule.fusion import Lazy
-from graph_compiler.schedule.steps import Products, Program, item_size, place_of
+from graph_compiler.schedule.steps import GraphProgram, Products, item_size, place_of
 from graph_compiler.schedule.views import Buffer, View
 from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:
-    from graph_compiler.lower.device import Device
+    from graph_compiler.lower.device import DeviceProgram
 
 SUMMED = 4
 """Tiles of rows that are summed at a time, each in a bank of PSUM."""
@@ -88,11 +88,13 @@ class Contraction:
     def writes(self) -> list[Buffer]:
         return [self.target.buffer]
 
-    def emit(self, device: Device) -> None:
+    def emit(self, device: DeviceProgram) -> None:
         _Emitter(device, self).run()
 
 
-def multiply(program: Program, product: Product, target: View, rows_step: int, batch: Axes) -> None:
+def multiply(
+    program: GraphProgram, product: Product, target: View, rows_step: int, batch: Axes
+) -> None:
     """Append the step of a product to the program."""
     program.steps.append(Contraction(product, target, rows_step, batch))  # type: ignore[arg-type]
 
@@ -104,7 +106,7 @@ class _Emitter:
     """One product: for every element of the batch, groups of row tiles, blocks of columns, chunks
     of depth."""
 
-    def __init__(self, device: Device, step: Contraction) -> None:
+    def __init__(self, device: DeviceProgram, step: Contraction) -> None:
         self.device = device
         self.step = step
         product = step.product
@@ -177,7 +179,7 @@ class _Emitter:
 
     def _block(
         self,
-        group: list[list[Run]],
+        group: list[list[ElementRun]],
         kept: dict[int, list[NkiTensor]],
         column: Any,
         size: int,
@@ -203,11 +205,11 @@ class _Emitter:
             pattern = [(self.step.rows_step, _count(rows)), (1, size)]
             device.copy(device.elements(self.target, self.step.target.type, pattern, place), total)
 
-    def _stationary(self, group: list[list[Run]], number: int, left: Any) -> list[NkiTensor]:
+    def _stationary(self, group: list[list[ElementRun]], number: int, left: Any) -> list[NkiTensor]:
         """[depth, rows] of each tile of rows, for one tile of the depth."""
         return [self._left(tile, self.depth_tiles[number], left) for tile in group]
 
-    def _left(self, rows: list[Run], depth: list[Run], left: Any) -> NkiTensor:
+    def _left(self, rows: list[ElementRun], depth: list[ElementRun], left: Any) -> NkiTensor:
         device = self.device
         across = len(rows) == 1 and rows[0].stride == 1 and depth[0].stride != 1
         if across or _count(rows) == 1:
@@ -264,5 +266,5 @@ class _Emitter:
         return tile
 
 
-def _count(group: list[Run]) -> int:
+def _count(group: list[ElementRun]) -> int:
     return sum(run.count for run in group)

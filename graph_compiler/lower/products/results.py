@@ -16,14 +16,14 @@ from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.lower.machine import DTYPES, PARTITIONS
 from graph_compiler.lower.nests.elementwise import types_of
 from graph_compiler.lower.nests.evaluation import as_tile, computes_in_fp32, evaluate, to_sizes
-from graph_compiler.lower.nests.operands import Stored, everywhere, same
-from graph_compiler.schedule.steps import Call, Place, place_of
+from graph_compiler.lower.nests.operands import StoredOperand, everywhere, same
+from graph_compiler.schedule.steps import KernelCall, Place, place_of
 from graph_compiler.schedule.views import Buffer, View
 from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:
-    from graph_compiler.lower.device import Device
-    from graph_compiler.lower.products.convolution import Convolution
+    from graph_compiler.lower.device import DeviceProgram
+    from graph_compiler.lower.products.convolution import ConvolutionStep
 
 Steps = tuple[int, ...]
 """Elements from one image, row, column and output to the next one."""
@@ -41,11 +41,11 @@ _BETWEEN = 2
 """Nests between them that may come before the convolution."""
 
 
-class Stage(NamedTuple):
+class FollowingNest(NamedTuple):
     """A nest behind a convolution: its call, its operands, the output first, with their steps.
     `made`: for each leaf the stage that makes it, 0 the convolution; None of those in HBM."""
 
-    call: Call
+    call: KernelCall
     loop: LoopNest
     places: list[Place]
     steps: list[Steps]
@@ -100,11 +100,11 @@ def _dot(one: Sequence[Any], other: Sequence[int]) -> Any:
 
 
 def with_nests(
-    device: Device, step: Convolution, following: Sequence[Any]
-) -> tuple[Convolution, list[Any]]:
+    device: DeviceProgram, step: ConvolutionStep, following: Sequence[Any]
+) -> tuple[ConvolutionStep, list[Any]]:
     """A convolution with those of the steps that follow it that take its results on chip, and steps
     between these, which are to come before all of them."""
-    found: list[Stage] = []
+    found: list[FollowingNest] = []
     between: list[Any] = []
     waiting: list[Any] = []
     target = step.target
@@ -141,14 +141,16 @@ def with_nests(
 
 def is_plain(step: Any) -> bool:
     """Whether a step is one nest."""
-    return isinstance(step, Call) and isinstance(step.kernel, LoopNest)
+    return isinstance(step, KernelCall) and isinstance(step.kernel, LoopNest)
 
 
-def _roots(device: Device, buffers: Iterable[Buffer]) -> set[Buffer]:
+def _roots(device: DeviceProgram, buffers: Iterable[Buffer]) -> set[Buffer]:
     return {device.root(buffer) for buffer in buffers}
 
 
-def _stage_of(call: Any, target: View, made: dict[Buffer, tuple[str, Steps]]) -> Stage | None:
+def _stage_of(
+    call: Any, target: View, made: dict[Buffer, tuple[str, Steps]]
+) -> FollowingNest | None:
     """A step as work behind a convolution with a target, of values that are on chip; None of
     others."""
     if not is_plain(call):
@@ -177,7 +179,7 @@ def _stage_of(call: Any, target: View, made: dict[Buffer, tuple[str, Steps]]) ->
             return None
     if not _agree(found[0], target):
         return None
-    return Stage(call, loop, places, found, numbers)
+    return FollowingNest(call, loop, places, found, numbers)
 
 
 def _only(steps: Steps, dims: Sequence[int]) -> Steps:
@@ -217,17 +219,19 @@ def _agree(steps: Steps, target: View) -> bool:
     return own == sorted(own, reverse=True) and own[-1] == target.strides[order[-1]]
 
 
-class Results:
+class ConvolutionResults:
     """What is made of the results of one convolution."""
 
-    def __init__(self, device: Device, target: View, stages: Sequence[Stage]) -> None:
+    def __init__(
+        self, device: DeviceProgram, target: View, stages: Sequence[FollowingNest]
+    ) -> None:
         self.device = device
         self.target = target
         self.stages = stages
         made = [target.buffer, *(stage.places[0].buffer for stage in stages)]
         reads = Counter(place.buffer for stage in stages for place in stage.places[1:])
-        self.outputs = [Stored(device, place_of(target), target.type)] + [
-            Stored(device, stage.places[0], types_of(stage.loop)[0]) for stage in self.stages
+        self.outputs = [StoredOperand(device, place_of(target), target.type)] + [
+            StoredOperand(device, stage.places[0], types_of(stage.loop)[0]) for stage in self.stages
         ]
         self.steps = [_only(target.strides, target.dims), *(s.steps[0] for s in self.stages)]
         last = len(self.stages)
@@ -255,9 +259,9 @@ class Results:
                 if made is None and _is_row(stage.steps[1 + leaf]):
                     yield number, leaf
 
-    def _source(self, number: int, leaf: int) -> Stored:
+    def _source(self, number: int, leaf: int) -> StoredOperand:
         stage = self.stages[number]
-        return Stored(self.device, stage.places[1 + leaf], stage.loop.leaves[leaf][0])
+        return StoredOperand(self.device, stage.places[1 + leaf], stage.loop.leaves[leaf][0])
 
     def _row(self, number: int, leaf: int, first: Any, count: int) -> NkiTensor:
         """[partitions, count] of what all pixels take."""
@@ -326,7 +330,7 @@ class Results:
 
     def _evaluated(
         self,
-        stage: Stage,
+        stage: FollowingNest,
         arguments: list[NkiTensor],
         room: NkiTensor | None,
         shape: tuple[int, ...],

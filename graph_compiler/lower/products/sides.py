@@ -20,7 +20,7 @@ from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:
-    from graph_compiler.lower.device import Device
+    from graph_compiler.lower.device import DeviceProgram
 
 DEPTH = PARTITIONS
 """Elements of the depth that the tensor engine contracts at a time."""
@@ -38,7 +38,7 @@ _TURNED_TOGETHER = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ElementRun:
     """Elements `first`, ... of a sequence, evenly spaced: how many, and where in memory."""
 
     first: int
@@ -49,7 +49,7 @@ class Run:
     """How far apart they are in the sequence."""
 
 
-def runs(axes: Axes, most: int) -> list[Run]:
+def runs(axes: Axes, most: int) -> list[ElementRun]:
     """The elements of nested dimensions as runs along the innermost one of at most `most`."""
     *outer, (count, stride) = axes or [(1, 1)]
     found = []
@@ -59,13 +59,13 @@ def runs(axes: Axes, most: int) -> list[Run]:
     for number, place in enumerate(places):
         for start in range(0, count, most):
             length = min(most, count - start)
-            found.append(Run(number * count + start, length, place + start * stride, stride))
+            found.append(ElementRun(number * count + start, length, place + start * stride, stride))
     return found
 
 
-def grouped(items: Sequence[Run], most: int) -> list[list[Run]]:
+def grouped(items: Sequence[ElementRun], most: int) -> list[list[ElementRun]]:
     """Neighbouring runs together, as long as they have at most `most` elements."""
-    groups: list[list[Run]] = []
+    groups: list[list[ElementRun]] = []
     room = 0
     for run in items:
         if groups and run.count <= room:
@@ -160,7 +160,7 @@ def folded(depth: Axes) -> Depth | None:
     return Depth(partitions, tiles, tiles, 1, partitions, partitions * tiles - count)
 
 
-def depth_by_dma(device: Device, product: Product) -> Depth | None:
+def depth_by_dma(device: DeviceProgram, product: Product) -> Depth | None:
     """How the depth of a product is cut whose left operand is in rows on chip that DMA engines
     turn: they move neighbours. None where the tensor engine turns them."""
     if device.target.generation < _TURNING_DMA or item_size(product.left.type) != DMA_BYTES:
@@ -169,7 +169,7 @@ def depth_by_dma(device: Device, product: Product) -> Depth | None:
     return None if count < DEPTH or device.limits.turns(count) else in_order(count)
 
 
-def depth_in_rows(device: Device, product: Product) -> Depth | None:
+def depth_in_rows(device: DeviceProgram, product: Product) -> Depth | None:
     """How the depth of a product is cut whose left operand is in rows on chip: in order,
     so that tiles take neighbouring elements of them, unless transfers of the right operand would be
     short. None where it cannot be."""
@@ -182,7 +182,7 @@ def depth_in_rows(device: Device, product: Product) -> Depth | None:
     return in_order(product.depth_left[0][0])
 
 
-def depth_of(device: Device, product: Product) -> Depth | None:
+def depth_of(device: DeviceProgram, product: Product) -> Depth | None:
     """How the depth of a product is cut: as one of the operands has it in tiles on chip, else
     folded; None where it cannot be."""
     if len(product.depth_left) == 1 == len(product.depth_right):
@@ -225,7 +225,7 @@ class Sides:
 
     def __init__(
         self,
-        device: Device,
+        device: DeviceProgram,
         product: Product,
         depth: Depth,
         by_dma: bool = False,
@@ -243,7 +243,7 @@ class Sides:
         ((_, self.down),) = product.depth_right
         ((_, self.stride),) = product.depth_left
 
-    def of_rows(self, rows: list[Run], offset: Any) -> list[NkiTensor]:
+    def of_rows(self, rows: list[ElementRun], offset: Any) -> list[NkiTensor]:
         """[partitions, rows] of the left operand for each tile of the depth."""
         device, stride, elements = self.device, self.stride, self.depth.elements
         count = sum(run.count for run in rows)
@@ -269,7 +269,7 @@ class Sides:
             begin += run.count
         return self.turned_rows(part, 0)
 
-    def _loaded_turned(self, run: Run, offset: Any) -> list[NkiTensor]:
+    def _loaded_turned(self, run: ElementRun, offset: Any) -> list[NkiTensor]:
         """What `of_rows` returns of rows in memory, turned by the transfers that load them."""
         found: list[NkiTensor] = []
         for start in range(0, self.depth.tiles, _TURNED_TOGETHER):
@@ -289,7 +289,7 @@ class Sides:
         return count > 1 and not held
 
     def of_rows_together(
-        self, rows: Sequence[Run], batch: tuple[int, int], offset: Any
+        self, rows: Sequence[ElementRun], batch: tuple[int, int], offset: Any
     ) -> list[list[NkiTensor]]:
         """What `of_rows` returns, for each of several runs, as far apart from one another, of each
         of several elements of a batch, so far apart, that are loaded in one transfer. The last runs
@@ -347,7 +347,7 @@ class Sides:
                     device.builder.emit("tensor_copy", dst=room, src=source)
         return found
 
-    def _across(self, rows: list[Run], offset: Any) -> list[NkiTensor]:
+    def _across(self, rows: list[ElementRun], offset: Any) -> list[NkiTensor]:
         """What `of_rows` returns of an operand that has its depth along partitions."""
         count = sum(run.count for run in rows)
         if len(rows) == 1 and rows[0].stride == 1:
@@ -581,7 +581,9 @@ class Sides:
         device, count = self.device, self.depth.elements
         several, rest = divmod(end - begin, PARTITIONS)
         first = start + begin * self.across
-        here = self._held(self.right, Run(0, PARTITIONS, 0, self.across), first)[0] is not None
+        here = (
+            self._held(self.right, ElementRun(0, PARTITIONS, 0, self.across), first)[0] is not None
+        )
         if rest or several < 2 or here:
             return False
         part = device.tile((PARTITIONS, several, count), self.dtype)
@@ -599,7 +601,7 @@ class Sides:
     def _rows_of_columns(self, rows: int, start: Any) -> tuple[NkiTensor, int]:
         """[rows, depth] of the right operand, and where in the tile the depth begins."""
         device, count = self.device, self.depth.elements
-        part, first = self._held(self.right, Run(0, rows, 0, self.across), start)
+        part, first = self._held(self.right, ElementRun(0, rows, 0, self.across), start)
         if part is None:
             part = device.tile((rows, count), self.dtype)
             pattern = [(self.across, rows), (self.down, count)]
@@ -613,7 +615,7 @@ class Sides:
         pattern = [[tile.strides[0], rows], [self.depth.step(number), self.depth.size(number)]]
         return tile.ap(pattern, begin)
 
-    def _held(self, place: Place, run: Run, offset: Any) -> tuple[NkiTensor | None, int]:
+    def _held(self, place: Place, run: ElementRun, offset: Any) -> tuple[NkiTensor | None, int]:
         """A tile with rows of an operand along partitions, if there is one, and where in its rows
         the operand begins. `offset`: elements from the place to the first row."""
         if not isinstance(offset, int) or run.stride < 1:
@@ -645,7 +647,7 @@ class Sides:
         return [tile[:size, first : first + width] for tile, size in zip(chosen, sizes)]
 
 
-def into_bank(device: Device, parts: list[NkiTensor]) -> NkiTensor:
+def into_bank(device: DeviceProgram, parts: list[NkiTensor]) -> NkiTensor:
     """Tiles [rows, columns] of the same columns, each turned, beside one another in PSUM."""
     columns = parts[0].shape[1]
     dtype = parts[0].dtype
@@ -658,7 +660,7 @@ def into_bank(device: Device, parts: list[NkiTensor]) -> NkiTensor:
     return bank
 
 
-def turned(device: Device, parts: list[NkiTensor]) -> list[NkiTensor]:
+def turned(device: DeviceProgram, parts: list[NkiTensor]) -> list[NkiTensor]:
     """Tiles [rows, columns], each turned by the tensor engine; neighbours of one shape together."""
     found = []
     for (rows, columns), alike in groupby(parts, lambda part: part.shape):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from graph_compiler.lower.machine import BANK, DTYPES, PARTITIONS
 from graph_compiler.lower.nests.nest import numbers
-from graph_compiler.lower.nests.operands import Stored
+from graph_compiler.lower.nests.operands import StoredOperand
 from graph_compiler.lower.products.bands import (
     COLUMNS,
     INSTRUCTIONS,
@@ -29,7 +29,7 @@ from graph_compiler.lower.products.bands import (
     reach,
     turning_passes,
 )
-from graph_compiler.lower.products.results import OUTPUT, Cells, Results, Sums, unit
+from graph_compiler.lower.products.results import OUTPUT, Cells, ConvolutionResults, Sums, unit
 from graph_compiler.schedule.steps import item_size, place_of
 from isa.dtypes import DTYPES as DTYPE_ROWS
 from isa.enums import Engine, Memory
@@ -37,8 +37,8 @@ from isa.target import Target
 from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:
-    from graph_compiler.lower.device import Device
-    from graph_compiler.lower.products.convolution import Convolution
+    from graph_compiler.lower.device import DeviceProgram
+    from graph_compiler.lower.products.convolution import ConvolutionStep
 
 STORED = 8 << 10
 """Bytes of a partition that a transfer of results has."""
@@ -49,7 +49,7 @@ FIXED = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StripPlan:
     """`together`: columns of results of one product; `shifts`: rows of the window that partitions
     hold; `pace`: rows of an image from one row that is turned to the next one; `images`, `rows`:
     results of a tile; `turned`: rows of each image that they are computed from; `ns`: about how
@@ -64,7 +64,7 @@ class Plan:
     ns: float
 
 
-def plan_of(step: Convolution, target: Target) -> Plan | None:
+def plan_of(step: ConvolutionStep, target: Target) -> StripPlan | None:
     """The fastest plan; None of images that have no rows of neighbouring pixels, and of windows
     that are too large."""
     features, (down, across) = step.image.dims[3], step.windows
@@ -74,7 +74,7 @@ def plan_of(step: Convolution, target: Target) -> Plan | None:
         return None
     if step.target.dims[3] > COLUMNS:
         return None
-    found: Plan | None = None
+    found: StripPlan | None = None
     for shifts in range(1, down.size + 1):
         for together in range(1, min(step.target.dims[2], COLUMNS // step.target.dims[3]) + 1):
             if shifts * reach(together, across) * features > PARTITIONS:
@@ -85,7 +85,7 @@ def plan_of(step: Convolution, target: Target) -> Plan | None:
     return found
 
 
-def _plan(step: Convolution, target: Target, together: int, shifts: int) -> Plan | None:
+def _plan(step: ConvolutionStep, target: Target, together: int, shifts: int) -> StripPlan | None:
     """A plan and its price: products, what they wait for, and turning rows."""
     batch, rows, columns, outputs = step.target.dims
     down = step.windows[0]
@@ -118,7 +118,7 @@ def _plan(step: Convolution, target: Target, together: int, shifts: int) -> Plan
         laid = shifts * (groups * features * wide + FIXED) + groups * (outputs + FIXED)
         ready = together * laid / vector / 2
     tensor = (products + turning_passes(size, target) * turns) / target.clock_ghz(Engine.tensor)
-    return Plan(
+    return StripPlan(
         together,
         shifts,
         pace,
@@ -132,7 +132,7 @@ def _plan(step: Convolution, target: Target, together: int, shifts: int) -> Plan
 class Strips:
     """A convolution by such a plan, ready to be emitted."""
 
-    def __init__(self, device: Device, step: Convolution, plan: Plan) -> None:
+    def __init__(self, device: DeviceProgram, step: ConvolutionStep, plan: StripPlan) -> None:
         self.device = device
         self.step = step
         self.plan = plan
@@ -141,9 +141,9 @@ class Strips:
         self.down, self.across = step.windows
         self.batch, self.rows, self.columns, self.outputs = step.target.dims
         self.image, self.kernel = (
-            Stored(device, place_of(view), view.type) for view in (step.image, step.kernel)
+            StoredOperand(device, place_of(view), view.type) for view in (step.image, step.kernel)
         )
-        self.results = Results(device, step.target, step.behind)
+        self.results = ConvolutionResults(device, step.target, step.behind)
         features = step.image.dims[3]
         # Runs of a row: all features of its pixels, or the pixels of a feature each.
         by_pixel = step.image.strides[3] == 1 or features == 1

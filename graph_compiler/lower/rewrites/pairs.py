@@ -40,7 +40,7 @@ OPCODES = frozenset(RULES)
 """Opcodes with a rule for 64-bit integers."""
 
 
-class Pair(NamedTuple):
+class WordHalves(NamedTuple):
     """The halves of a value, of its type and dimensions."""
 
     low: Node
@@ -56,7 +56,7 @@ class Pair(NamedTuple):
         return self.low, self.high
 
 
-Value = Node | Pair
+Value = Node | WordHalves
 
 
 def is_wide(block: Block) -> bool:
@@ -111,7 +111,7 @@ class _Pairs:
         results: list[Node] = []
         for result in block.results:
             value = self.value(result)
-            if not isinstance(value, Pair):
+            if not isinstance(value, WordHalves):
                 results.append(value)
             elif is_entry:
                 results.append(self._joined(value))
@@ -127,7 +127,7 @@ class _Pairs:
             return [node]
         if not is_entry:
             made = [_parameter(node, node.dims) for _ in range(2)]
-            self.known[node] = Pair(made[0], made[1], node.type)
+            self.known[node] = WordHalves(made[0], made[1], node.type)
             return made
         whole = _parameter(node, (*node.dims, 2))
         self.known[node] = self._apart(whole, node.type)
@@ -197,7 +197,7 @@ class _Pairs:
 
     def _index(self, value: Value) -> Node:
         """A start index of 32 bits."""
-        if not isinstance(value, Pair):
+        if not isinstance(value, WordHalves):
             return value
         (found,) = self._text(Node("convert", [("s32", value.dims)], []), [value], index)
         assert isinstance(found, Node)
@@ -232,7 +232,7 @@ class _Pairs:
         for position, value in enumerate(operands):
             type = forms.get(position, value.type)
             pair = self._paired(value, type) if type in WIDE else value
-            flat += pair.halves if isinstance(pair, Pair) else [pair]
+            flat += pair.halves if isinstance(pair, WordHalves) else [pair]
         results = node.results
         made = Node(node.op, [], flat, self._calling(node, inner))
         for type, dims in results:
@@ -245,11 +245,11 @@ class _Pairs:
         self.nodes += picks
         found = iter(picks)
         return [
-            Pair(next(found), next(found), type) if type in WIDE else next(found)
+            WordHalves(next(found), next(found), type) if type in WIDE else next(found)
             for type, _ in results
         ]
 
-    def _assigned(self, node: Node, operands: list[Value], inner: Block) -> Pair:
+    def _assigned(self, node: Node, operands: list[Value], inner: Block) -> WordHalves:
         """A scatter whose updates take the place of what is there."""
         low, _, update, _ = inner.parameters
         inner.parameters, inner.results = [low, update], [update]
@@ -265,7 +265,7 @@ class _Pairs:
         instruction.called = [own]
         return instruction
 
-    def _each_half(self, node: Node, operands: list[Value], instruction: Any) -> Pair:
+    def _each_half(self, node: Node, operands: list[Value], instruction: Any) -> WordHalves:
         """The operation on lower halves, and on upper halves."""
         places = range(len(operands))[_MOVED.get(node.op, _UPDATES)]
         moved = {place: self._paired(operands[place], node.type) for place in places}
@@ -279,29 +279,29 @@ class _Pairs:
 
         halves = half(0), half(1)
         self.nodes += halves
-        return Pair(halves[0], halves[1], node.type)
+        return WordHalves(halves[0], halves[1], node.type)
 
     def _plain(self, values: Sequence[Value]) -> list[Node]:
         return [value for value in values if isinstance(value, Node)]
 
-    def _paired(self, value: Value, type: str) -> Pair:
+    def _paired(self, value: Value, type: str) -> WordHalves:
         """A value as a pair, also one that was narrowed."""
-        if isinstance(value, Pair):
+        if isinstance(value, WordHalves):
             return value
         node = Node("convert", [(type, value.dims)], [value])
         (found,) = self._text(node, [value], convert)
-        assert isinstance(found, Pair)
+        assert isinstance(found, WordHalves)
         return found
 
     def _text(self, node: Node, operands: Sequence[Value], rule: Rule) -> list[Value]:
         """What a rule's text gives, with the operands as its parameters; nothing without a text."""
         given: list[Node] = []
         for value in operands:
-            given += [value.low, value.high] if isinstance(value, Pair) else [value]
+            given += [value.low, value.high] if isinstance(value, WordHalves) else [value]
         text = Text(Node(node.op, node.results, given))
         names = iter(text.operands)
         values = [
-            Halves(next(names), next(names), v.type) if isinstance(v, Pair) else next(names)
+            Halves(next(names), next(names), v.type) if isinstance(v, WordHalves) else next(names)
             for v in operands
         ]
         made = rule(text, node, values)
@@ -310,7 +310,7 @@ class _Pairs:
         flat = [n for v in made for n in ((v.low, v.high) if isinstance(v, Halves) else (v,))]
         found = iter(self._spliced(text.module(flat), given, node))
         return [
-            Pair(next(found), next(found), v.type) if isinstance(v, Halves) else next(found)
+            WordHalves(next(found), next(found), v.type) if isinstance(v, Halves) else next(found)
             for v in made
         ]
 
@@ -326,17 +326,17 @@ class _Pairs:
         self.nodes += inner.nodes
         return [bound.get(result, result) for result in inner.results]
 
-    def _apart(self, whole: Node, type: str) -> Pair:
+    def _apart(self, whole: Node, type: str) -> WordHalves:
         """Both halves of what lies in memory."""
 
         def rule(text: Text, node: Node, values: Sequence[Any]) -> list[Any]:
             return [from_words(text, values[0], type)]
 
         (pair,) = self._text(Node("bitcast-convert", [(type, whole.dims[:-1])], []), [whole], rule)
-        assert isinstance(pair, Pair)
+        assert isinstance(pair, WordHalves)
         return pair
 
-    def _joined(self, pair: Pair) -> Node:
+    def _joined(self, pair: WordHalves) -> Node:
         """Both halves as they lie in memory."""
         (whole,) = self._text(
             Node("bitcast-convert", [(HALF, (*pair.dims, 2))], []),
@@ -353,7 +353,7 @@ class _Pairs:
         results = node.results
         flat: list[Node] = []
         for value in operands:
-            flat += [value.low, value.high] if isinstance(value, Pair) else [value]
+            flat += [value.low, value.high] if isinstance(value, WordHalves) else [value]
         node.operands = flat
         node.results = []
         for type, dims in results:
@@ -366,7 +366,7 @@ class _Pairs:
         self.nodes += picks
         found = iter(picks)
         values: list[Value] = [
-            Pair(next(found), next(found), type) if type in WIDE else next(found)
+            WordHalves(next(found), next(found), type) if type in WIDE else next(found)
             for type, _ in results
         ]
         if len(results) == 1:
@@ -384,14 +384,14 @@ def _parameter(node: Node, dims: tuple[int, ...]) -> Node:
     return Node("parameter", [(HALF, dims)], [], node.instruction, node.value)
 
 
-def _constant_pair(node: Node) -> Pair:
+def _constant_pair(node: Node) -> WordHalves:
     words = node.value.astype(np.uint64)
     halves = [(words & np.uint64(0xFFFFFFFF)), words >> np.uint64(BITS)]
     made = [
         Node("constant", [(HALF, node.dims)], [], node.instruction, half.astype(np.uint32))
         for half in halves
     ]
-    return Pair(made[0], made[1], node.type)
+    return WordHalves(made[0], made[1], node.type)
 
 
 _ALL, _FIRST, _UPDATES = slice(None), slice(0, 1), slice(0, None, 2)

@@ -23,7 +23,7 @@ from isa.spec import Operation
 from nki.ir.builder.assignment import assign
 from nki.ir.builder.declarations import Declarations
 from nki.ir.builder.loops import (
-    Body,
+    BuiltBody,
     RolledLoop,
     Scopes,
     registers_written,
@@ -310,7 +310,7 @@ class CoreBuilder(Context):
     def _begin(self, loop: RolledLoop, variable: Register | None) -> None:
         """Build the loop's body (again)."""
         number = self._register if variable is None else variable.number
-        body = Body(len(self.declarations.tensors), number, variable)
+        body = BuiltBody(len(self.declarations.tensors), number, variable)
         loop.bodies.append(body)
         self.nodes = body.nodes
 

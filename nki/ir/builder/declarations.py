@@ -13,7 +13,7 @@ from isa.errors import NeuronError
 from isa.target import Target
 from nki.ir.builder.guards import Guards
 from nki.ir.builder.results import Results
-from nki.ir.nodes import Kernel, Node, Tensor
+from nki.ir.nodes import Node, Tensor, TracedKernel
 from nki.ir.views.tensor import NkiTensor
 
 
@@ -72,14 +72,14 @@ class Declarations:
         self.tensors.append(tensor)
         return tensor
 
-    def kernel(self, bodies: list[list[Node]]) -> Kernel:
+    def kernel(self, bodies: list[list[Node]]) -> TracedKernel:
         """The kernel with these bodies, one a core."""
         for tensor in self.results:
             if tensor.role == "local":
                 tensor.role = "output"
             elif tensor.role == "input":
                 tensor.role = "inout"
-        return Kernel(
+        return TracedKernel(
             self.name,
             self.target.name,
             self.parameters,

@@ -3,7 +3,7 @@
 Whether a matmul overwrites its PSUM tile or adds to it (`accumulate=None`) may be another thing in
 the first iteration than in later ones; its flag is then a predicate of the loop's variable
 (`continued`). A tracer runs the Python of a body twice and compares. A builder, whose bodies are
-built once, keeps what a body does to PSUM (`Block`) and decides the flags of a second iteration
+built once, keeps what a body does to PSUM (`PsumBlock`) and decides the flags of a second iteration
 from that.
 """
 
@@ -67,7 +67,7 @@ class Matmul:
         return next(i for i, _, a in self.op.row.attributes if a.kind is Kind.accumulate)
 
 
-class Block:
+class PsumBlock:
     """What a body does to PSUM, in order: matmuls, views that other instructions write, tensors
     that begin, and the loops inside. `trips` are the loop's iterations, None where only the device
     knows; `repeats` says whether there may be more than one; `variable` and `start` are set when
@@ -80,14 +80,14 @@ class Block:
         self.repeats = repeats
         self.variable: Register | None = None
         self.start: Any = None
-        self.events: list[Matmul | Access | Tensor | Block] = []
+        self.events: list[Matmul | Access | Tensor | PsumBlock] = []
 
     def matmuls(self) -> Iterator[Matmul]:
         """Those of the block, loops inside included, in order."""
         for event in self.events:
             if isinstance(event, Matmul):
                 yield event
-            elif isinstance(event, Block):
+            elif isinstance(event, PsumBlock):
                 yield from event.matmuls()
 
     def close(self, accumulation: Accumulation) -> None:

@@ -17,14 +17,14 @@ from nki.ir.builder.declarations import symbols_in
 from nki.ir.builder.kernel_builder import Builder
 from nki.ir.builder.loops import registers_written
 from nki.ir.context import Location
-from nki.ir.nodes import Access, Kernel, Node, Op, Register, Tensor
+from nki.ir.nodes import Access, Node, Op, Register, Tensor, TracedKernel
 from nki.ir.rewrite import Cloner, same_form
 from nki.ir.views.layout import dense_strides
 from nki.ir.views.tensor import NkiTensor, strided
 
 
 def inline(
-    kernel: Kernel,
+    kernel: TracedKernel,
     bindings: Mapping[str, NkiTensor],
     into: Builder,
     location: Location = None,
@@ -60,7 +60,7 @@ def inline(
         return inline_on(builders, kernel, [bindings] * len(builders))
 
 
-def builders_of(kernel: Kernel, into: Builder) -> list[Builder]:
+def builders_of(kernel: TracedKernel, into: Builder) -> list[Builder]:
     """The builders that the bodies of a kernel go to. Raises what `inline` does for a kernel that
     does not fit `into`."""
     _check(kernel, into)
@@ -69,7 +69,7 @@ def builders_of(kernel: Kernel, into: Builder) -> list[Builder]:
 
 
 def inline_on(
-    builders: Sequence[Builder], kernel: Kernel, bindings: Sequence[Mapping[str, NkiTensor]]
+    builders: Sequence[Builder], kernel: TracedKernel, bindings: Sequence[Mapping[str, NkiTensor]]
 ) -> list[NkiTensor]:
     """`inline` with bindings for the body of each core; the results are those of the first."""
     into = builders[0]
@@ -93,7 +93,7 @@ def inline_on(
     ]
 
 
-def _check(kernel: Kernel, into: Builder) -> None:
+def _check(kernel: TracedKernel, into: Builder) -> None:
     if kernel.target != into.target.name:
         raise NeuronError(
             "generation",
@@ -124,7 +124,7 @@ def _check(kernel: Kernel, into: Builder) -> None:
 
 
 def _bound(
-    kernel: Kernel, bindings: Mapping[str, NkiTensor], into: Builder
+    kernel: TracedKernel, bindings: Mapping[str, NkiTensor], into: Builder
 ) -> dict[Tensor, Binding]:
     """What stands for the tensors of a kernel that are bound."""
     names = dict(zip(kernel.parameter_names, kernel.parameters))
@@ -150,7 +150,7 @@ def _bound(
     }
 
 
-def _owner(kernel: Kernel, into: Builder) -> str:
+def _owner(kernel: TracedKernel, into: Builder) -> str:
     """The name of this copy of a kernel: another one for each."""
     inlined = into.declarations.inlined
     copy = inlined.get(kernel.name, 0)
@@ -158,7 +158,9 @@ def _owner(kernel: Kernel, into: Builder) -> str:
     return f"{kernel.name}.{copy}" if copy else kernel.name
 
 
-def _shared(kernel: Kernel, bound: Mapping[Tensor, Binding], names: _Names) -> dict[Tensor, Tensor]:
+def _shared(
+    kernel: TracedKernel, bound: Mapping[Tensor, Binding], names: _Names
+) -> dict[Tensor, Tensor]:
     """Copies of the tensors that no body begins."""
     return {
         tensor: names.tensor(tensor)

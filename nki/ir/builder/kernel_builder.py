@@ -24,12 +24,12 @@ from nki.ir.builder.core_builder import CoreBuilder
 from nki.ir.builder.declarations import Declarations
 from nki.ir.builder.edges import check_edges
 from nki.ir.builder.emission import emit
-from nki.ir.builder.groups import Block, Matmul
+from nki.ir.builder.groups import Matmul, PsumBlock
 from nki.ir.builder.loops import RolledLoop, check_step, loop_bound, trip_count
 from nki.ir.builder.registers import VirtualRegister
 from nki.ir.builder.results import Results, result_of, returned
 from nki.ir.context import CURRENT, Location, NkiInstruction
-from nki.ir.nodes import Kernel, Node, Register, Tensor, While, bytes_of
+from nki.ir.nodes import Node, Register, Tensor, TracedKernel, While, bytes_of
 from nki.ir.views.layout import dense_strides
 from nki.ir.views.tensor import NkiTensor, strided
 from nki.precision import stored
@@ -75,7 +75,7 @@ class Builder(CoreBuilder):
     def _join(self, declarations: Declarations, core: int, cores: list[Builder]) -> None:
         CoreBuilder.__init__(self, declarations, core)
         self._cores = cores
-        self._blocks: list[Block] = []
+        self._blocks: list[PsumBlock] = []
         cores.append(self)
 
     def on(self, core: int) -> Builder:
@@ -183,7 +183,7 @@ class Builder(CoreBuilder):
                     )
                 self.declarations.returned.append(tensor)
 
-    def kernel(self) -> Kernel:
+    def kernel(self) -> TracedKernel:
         """The kernel as it is built now, with exchanges of cores in the order of the calls
         (`nki.trace.exchanges` puts them into one that all cores have). Raises loop-break for a
         block that is open, and what a kernel raises whose function returned."""
@@ -385,7 +385,7 @@ class Builder(CoreBuilder):
         frame: Any = None,
         repeats: bool = True,
     ) -> RolledLoop:
-        self._blocks.append(Block(trips, repeats))
+        self._blocks.append(PsumBlock(trips, repeats))
         return super()._open(location, trips, register, frame, repeats)
 
     def _leave(self, loop: RolledLoop, start: Any) -> list[Node]:

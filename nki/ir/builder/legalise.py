@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from isa.affine import Affine, Polynomial, Predicate, questions
-from isa.alu import Activation, AluOperator
+from isa.alu import AluOperator, ScalarEngineFunction
 from isa.errors import NeuronError
 from isa.fields import Field, Kind, Operand
-from isa.rules import Call, Violation, check_call
+from isa.rules import OperationCall, Violation, check_call
 from isa.spec import Operation
 from nki.ir.builder.registers import VirtualRegister
 from nki.ir.context import Context, Location
@@ -74,7 +74,9 @@ def check(
         if violation is None:
             resolved = row.resolve(normal, context.target)
             if resolved is not normal:
-                violation = _broken_rule(Call(row.field_names, resolved, context.target), row)
+                violation = _broken_rule(
+                    OperationCall(row.field_names, resolved, context.target), row
+                )
             normal = resolved
     if violation is not None:
         raise violation.error(resolve(location))
@@ -92,7 +94,7 @@ def check(
     return normal, plain
 
 
-def _broken_rule(call: Call, row: type[Operation]) -> Violation | None:
+def _broken_rule(call: OperationCall, row: type[Operation]) -> Violation | None:
     for rule in row.rules:
         violation = rule.check(call)
         if violation is not None:
@@ -154,7 +156,7 @@ def _as_alu(name: str, value: Any) -> Any:
 
 
 def _as_activation(name: str, value: Any) -> Any:
-    return _row_of(name, value, "activation", Activation, "activation function")
+    return _row_of(name, value, "activation", ScalarEngineFunction, "activation function")
 
 
 def _row_of(name: str, value: Any, table: str, kind: type, what: str) -> Any:

@@ -73,7 +73,7 @@ def trip_count(lower: Any, upper: Any, step: int) -> Any:
     return ceil_division(upper - lower, step)
 
 
-class Body:
+class BuiltBody:
     """A loop body as it was built once: its nodes, and what was allocated meanwhile.
 
     Tensors and registers are numbered in order, so that those of the body have the numbers from
@@ -103,7 +103,7 @@ class RolledLoop(OpenLoop):
     ) -> None:
         super().__init__(location, register, frame)
         self.outer = outer
-        self.bodies: list[Body] = []
+        self.bodies: list[BuiltBody] = []
 
 
 def carried(node: Any, what: str) -> NeuronError:

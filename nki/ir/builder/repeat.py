@@ -16,7 +16,7 @@ from isa.errors import NeuronError
 from nki.ir.builder.inline import builders_of, inline, inline_on
 from nki.ir.builder.kernel_builder import Builder
 from nki.ir.context import Location
-from nki.ir.nodes import Kernel, bytes_of
+from nki.ir.nodes import TracedKernel, bytes_of
 from nki.ir.views.layout import dense_strides
 from nki.ir.views.tensor import NkiTensor, strided
 
@@ -24,7 +24,7 @@ Bindings = Mapping[str, NkiTensor]
 
 
 def repeat(
-    kernel: Kernel, times: Sequence[Bindings], into: Builder, location: Location = None
+    kernel: TracedKernel, times: Sequence[Bindings], into: Builder, location: Location = None
 ) -> list[list[NkiTensor]]:
     """Put a kernel where `into` builds, once for each of `times`, in that order; gives the results
     of each time. `times` are bindings as `nki.ir.builder.inline` takes them.
@@ -64,7 +64,7 @@ def repeat(
         return results
 
 
-def _runs(kernel: Kernel, times: Sequence[Bindings]) -> Iterator[Sequence[Bindings]]:
+def _runs(kernel: TracedKernel, times: Sequence[Bindings]) -> Iterator[Sequence[Bindings]]:
     """Times in a row that are equally far apart."""
     first = 0
     while first < len(times):
@@ -79,7 +79,7 @@ def _runs(kernel: Kernel, times: Sequence[Bindings]) -> Iterator[Sequence[Bindin
         first = end
 
 
-def _steps(kernel: Kernel, one: Bindings, other: Bindings) -> dict[str, Any] | None:
+def _steps(kernel: TracedKernel, one: Bindings, other: Bindings) -> dict[str, Any] | None:
     """How far each name's view moves from one time to the next; None where a loop cannot do so."""
     if one.keys() != other.keys():
         raise NeuronError(
@@ -113,7 +113,7 @@ def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:
 
 
 def _looped(
-    kernel: Kernel, times: Sequence[Bindings], builders: Sequence[Builder]
+    kernel: TracedKernel, times: Sequence[Bindings], builders: Sequence[Builder]
 ) -> list[list[NkiTensor]]:
     """A loop whose iterations are the times."""
     times = _with_results(kernel, times, builders[0])
@@ -130,7 +130,7 @@ def _looped(
     return [[bound[name] for name in returned] for bound in times]
 
 
-def _with_results(kernel: Kernel, times: Sequence[Bindings], into: Builder) -> list[Bindings]:
+def _with_results(kernel: TracedKernel, times: Sequence[Bindings], into: Builder) -> list[Bindings]:
     """Times with all results bound: those that were not to tensors that lie one behind the other
     in one for all times."""
     bound = [dict(one) for one in times]

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from isa.affine import Affine, Polynomial, Predicate, bounds, prove_nonnegative, symbols_of
 from isa.affine.polynomial import exact_quotient
-from isa.alu import Activation, AluOperator
+from isa.alu import AluOperator, ScalarEngineFunction
 from isa.dtypes import DTYPES
 from isa.enums import Engine, Memory
 from isa.errors import NeuronError
@@ -16,13 +16,13 @@ from isa.operations.control import StorageBegin
 from isa.spec import OPERATIONS
 from isa.target import TARGETS
 from nki.ir import locations
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, bytes_of
+from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, TracedKernel, While, bytes_of
 from nki.ir.text.printer import access_text
 
 ROLES = ("input", "output", "inout", "local", "constant")
 
 
-def verify(kernel: Kernel) -> None:
+def verify(kernel: TracedKernel) -> None:
     """Check what every pass may rely on; raises NeuronError("ir-invalid") at the first breach.
 
     - tensors have distinct numbers, known dtypes and roles; on chip their shapes are integers;
@@ -44,7 +44,7 @@ def verify(kernel: Kernel) -> None:
 
 
 class _Verifier:
-    def __init__(self, source: Kernel) -> None:
+    def __init__(self, source: TracedKernel) -> None:
         self.source = source
         self.known = set(source.tensors)
         self.declared: set[Tensor] = set()
@@ -427,7 +427,7 @@ _KINDS: dict[Kind, Callable[[Any], bool]] = {
     Kind.integer: _is_form,
     Kind.float32: _is_number,
     Kind.alu: lambda value: isinstance(value, AluOperator),
-    Kind.activation: lambda value: isinstance(value, Activation),
+    Kind.activation: lambda value: isinstance(value, ScalarEngineFunction),
     Kind.pattern: lambda value: (
         isinstance(value, tuple) and all(_are_integers(pair) and len(pair) == 2 for pair in value)
     ),

@@ -16,13 +16,23 @@ from isa.fields import ENUM_KINDS, REQUIRED, Attribute, Field, Kind
 from isa.operations import OPERATIONS
 from isa.program import Guard, SourceLocation
 from isa.target import TARGETS
-from nki.ir.nodes import Access, Kernel, LimitedAccess, Loop, Node, Op, Register, Tensor, While
+from nki.ir.nodes import (
+    Access,
+    LimitedAccess,
+    Loop,
+    Node,
+    Op,
+    Register,
+    Tensor,
+    TracedKernel,
+    While,
+)
 from nki.ir.text.cursor import BASE64, INTEGER, NAME, NUMBER, WORD, Line
 
 _ROLES = ("input", "output", "inout", "local", "constant")
 
 
-def parse_kernel(text: str) -> Kernel:
+def parse_kernel(text: str) -> TracedKernel:
     """The kernel that `print_kernel` wrote; its locations are `SourceLocation`s.
 
     Raises NeuronError("ir-syntax") that names line and column of the first mistake.
@@ -54,7 +64,7 @@ class Parser:
 
     # Sections ------------------------------------------------------------------------------
 
-    def kernel(self) -> Kernel:
+    def kernel(self) -> TracedKernel:
         if not self.lines:
             raise NeuronError("ir-syntax", "line 1, column 1: expected `kernel`, found no text")
         line = self.lines[0]
@@ -66,8 +76,8 @@ class Parser:
             line.fail(f"a target (one of {', '.join(TARGETS)})", line.position - len(target))
         line.end()
         self.index = 1
-        kernel = Kernel(name, target, [], [], [], [], [])
-        sections: dict[str, Callable[[Kernel, Line], None]] = {
+        kernel = TracedKernel(name, target, [], [], [], [], [])
+        sections: dict[str, Callable[[TracedKernel, Line], None]] = {
             "symbol": self._symbol,
             "guard": self._guard,
             "tensor": self._tensor,
@@ -91,7 +101,7 @@ class Parser:
             holder.location = locations[number]
         return kernel
 
-    def _symbol(self, kernel: Kernel, line: Line) -> None:
+    def _symbol(self, kernel: TracedKernel, line: Line) -> None:
         name = line.match(WORD, "the symbol's name")
         line.need("min=")
         low = line.integer()
@@ -101,13 +111,13 @@ class Parser:
         self.symbols[name] = symbol
         kernel.symbols.append(symbol)
 
-    def _guard(self, kernel: Kernel, line: Line) -> None:
+    def _guard(self, kernel: TracedKernel, line: Line) -> None:
         guard = Guard(self.form(line), line.string(), None)
         kernel.guards.append(guard)
         if line.take("loc="):
             self._locate(line, guard)
 
-    def _tensor(self, kernel: Kernel, line: Line) -> None:
+    def _tensor(self, kernel: TracedKernel, line: Line) -> None:
         number = self._numbered(line, "%t", "a tensor such as %t3")
         if number in self.tensors:
             line.fail("a tensor number that is not taken", line.position - len(str(number)) - 2)
@@ -155,21 +165,21 @@ class Parser:
         except (binascii.Error, ValueError, TypeError):
             line.fail(f"base64 of {tensor.dtype}{list(tensor.shape)}", start)
 
-    def _input(self, kernel: Kernel, line: Line) -> None:
+    def _input(self, kernel: TracedKernel, line: Line) -> None:
         kernel.parameters.append(self.tensor(line))
         kernel.parameter_names.append(line.string())
 
-    def _result(self, kernel: Kernel, line: Line) -> None:
+    def _result(self, kernel: TracedKernel, line: Line) -> None:
         kernel.results.append(self.tensor(line))
 
-    def _location_entry(self, kernel: Kernel, line: Line) -> None:
+    def _location_entry(self, kernel: TracedKernel, line: Line) -> None:
         number = line.integer()
         file = line.string()
         numbers = line.integer(), line.integer(), line.integer()
         entry = SourceLocation(file, *numbers, function=line.string(), text=line.string())
         self.locations[number] = entry
 
-    def _core(self, kernel: Kernel, line: Line) -> None:
+    def _core(self, kernel: TracedKernel, line: Line) -> None:
         line.skip()
         start = line.position
         if line.integer() != len(kernel.bodies):

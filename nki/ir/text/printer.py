@@ -12,10 +12,10 @@ from isa import affine
 from isa.fields import REQUIRED, Attribute, Field, Kind
 from isa.program import SourceLocation
 from nki.ir import locations
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, tensors_of, walk
+from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, TracedKernel, tensors_of, walk
 
 
-def print_kernel(kernel: Kernel) -> str:
+def print_kernel(kernel: TracedKernel) -> str:
     """The text of a kernel, ending in a line feed. `parse_kernel` gives the kernel back."""
     return Printer().kernel(kernel)
 
@@ -95,7 +95,7 @@ class Printer:
         self._locations: dict[SourceLocation, int] = {}
         self._labels: dict[Op, int] = {}
 
-    def kernel(self, kernel: Kernel) -> str:
+    def kernel(self, kernel: TracedKernel) -> str:
         add = self.lines.append
         add(f"kernel {kernel.name} target={kernel.target}")
         for symbol in kernel.symbols:

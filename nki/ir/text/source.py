@@ -35,7 +35,7 @@ from isa.fields import ENUM_KINDS, Attribute, Kind
 from isa.operations.control import StorageBegin
 from isa.target import resolve
 from nki.ir import locations
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, walk
+from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, TracedKernel, While, walk
 from nki.ir.text.printer import is_default, registers_of
 from nki.ir.views.layout import dense_strides
 
@@ -53,7 +53,7 @@ def register_of(*terms):
 '''
 
 
-def print_source(kernel: Kernel) -> str:
+def print_source(kernel: TracedKernel) -> str:
     """The source of a kernel of one core. Raises NeuronError no-public-spelling, which names the
     line that an operation was made for."""
     return _Source(kernel).text()
@@ -62,7 +62,7 @@ def print_source(kernel: Kernel) -> str:
 class _Source:
     """Collects the lines of one function."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: TracedKernel) -> None:
         self.kernel = kernel
         self.target = resolve(kernel.target)
         self.lines: list[str] = []

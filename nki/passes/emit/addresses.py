@@ -12,7 +12,7 @@ from isa.affine import Affine
 from isa.columns import Integers, distinct, joined
 from isa.dtypes import DTYPES
 from isa.enums import Memory
-from isa.files.stream import Operands
+from isa.files.stream import OperandTable
 from nki.ir.nodes import Access, Register, Tensor
 from nki.ir.rewrite import form_registers
 from nki.passes.analysis.body import Accesses
@@ -37,7 +37,7 @@ class Addresses:
         self._placement = placement
         self._patterns: dict[Any, AccessPattern] = {}
         self._known: dict[int, tuple[Access, AccessPattern]] = {}
-        self.operands = Operands()
+        self.operands = OperandTable()
 
     def pattern(self, access: Access, registers: dict[Register, int]) -> AccessPattern:
         """The physical access pattern; `registers` maps to the engine's register numbers. On chip,

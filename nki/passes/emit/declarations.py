@@ -12,20 +12,23 @@ from isa.operations.control import StorageBegin
 from isa.program import CoreProgram, Program, SourceLocation, TensorDeclaration
 from isa.storages import StorageForm, Storages, numbered_name, of_forms
 from nki.ir.locations import resolve
-from nki.ir.nodes import Kernel, Node, Tensor, operations
+from nki.ir.nodes import Node, Tensor, TracedKernel, operations
 from nki.passes.emit.location_table import LocationTable
 
 _ROLES = {"input": "input", "output": "output", "inout": "inout", "constant": "constant"}
 
 
-def hbm_tensors(kernel: Kernel) -> dict[Tensor, int]:
+def hbm_tensors(kernel: TracedKernel) -> dict[Tensor, int]:
     """The tensors of a kernel that its program declares, with their numbers there."""
     hbm = [tensor for tensor in kernel.tensors if not tensor.memory.on_chip]
     return {tensor: number for number, tensor in enumerate(hbm)}
 
 
 def program_of(
-    kernel: Kernel, cores: list[CoreProgram], index: dict[Tensor, int], locations: LocationTable
+    kernel: TracedKernel,
+    cores: list[CoreProgram],
+    index: dict[Tensor, int],
+    locations: LocationTable,
 ) -> Program:
     """The program of a kernel whose cores are lowered; `index` numbers its tensors in HBM."""
     return Program(

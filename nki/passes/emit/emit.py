@@ -25,7 +25,7 @@ from isa.columns import (
     starts_of,
 )
 from isa.enums import SEQUENCERS, Condition, Engine
-from isa.files.stream import Moved, Pairs, Stream, StreamColumns, Templates, moving
+from isa.files.stream import EncodedTemplates, Moved, Pairs, Stream, StreamColumns, moving
 from isa.machine.control import Branch, DrainQueue, Halt, LoopBegin, LoopEnd, Nop
 from isa.program import RegisterReference
 from isa.spec import Instruction
@@ -187,7 +187,7 @@ class _Writer:
             (self.pairs[waiting], self.pairs[telling])
             for waiting, telling in zip(*[c.tolist() for c in np.divmod(both, len(self.pairs))])
         ]
-        templates = Templates()
+        templates = EncodedTemplates()
         _, first, which = by_first_use(key)
         names = []
         for one in source[first].tolist():

@@ -7,7 +7,7 @@ from operator import is_
 
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS
-from nki.ir.nodes import Kernel, Loop, Node, Op, While, operations
+from nki.ir.nodes import Loop, Node, Op, TracedKernel, While, operations
 from nki.ir.rewrite import with_body
 from nki.passes.order.schedule import Timing, costs_of
 
@@ -16,7 +16,7 @@ class EngineChoice(ABC):
     """Chooses engines for operations of one body. Those that others must follow by the author's
     word (`named`) stay."""
 
-    def __init__(self, kernel: Kernel, nodes: list[Node]) -> None:
+    def __init__(self, kernel: TracedKernel, nodes: list[Node]) -> None:
         self.target = TARGETS[kernel.target]
         self.costs = costs_of(self.target)
         self.named = {other for op in operations(nodes) for other in op.after}
@@ -46,7 +46,7 @@ class EngineChoice(ABC):
         }
 
 
-def with_engines(kernel: Kernel, choice: type[EngineChoice]) -> Kernel:
+def with_engines(kernel: TracedKernel, choice: type[EngineChoice]) -> TracedKernel:
     """The kernel with engines chosen in each body; itself where none changes."""
     bodies = [choice(kernel, body).level(body) for body in kernel.bodies]
     if all(map(is_, bodies, kernel.bodies)):

@@ -65,7 +65,7 @@ class Room:
         self._free.append((when, size))
 
 
-class Uses:
+class StretchTensors:
     """The on-chip tensors of a stretch: operation n uses those with the numbers `of[n]`. By tensor
     the index of its memory, its size, and its first and last operation in the author's order: those
     that are live ahead of the stretch begin before 0, those that outlive it end behind it."""
@@ -89,7 +89,7 @@ class Lookahead:
         timings: Sequence[Timing],
         before: Lists,
         after: Lists,
-        uses: Uses,
+        uses: StretchTensors,
         rooms: list[Room],
         target: Target,
         window: int,

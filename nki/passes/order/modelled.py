@@ -10,14 +10,25 @@ from isa.errors import NeuronError
 from isa.operations.control import RegisterMove, StorageBegin
 from isa.target import TARGETS
 from nki.ir.begins import begin
-from nki.ir.nodes import Access, Kernel, Loop, Node, Op, Register, Tensor, While, storages, walk
+from nki.ir.nodes import (
+    Access,
+    Loop,
+    Node,
+    Op,
+    Register,
+    Tensor,
+    TracedKernel,
+    While,
+    storages,
+    walk,
+)
 from nki.ir.rewrite import PLAIN, form_registers
 from nki.passes.analysis.content import Content, kept
 from nki.passes.lower import lower
 from nki.passes.place.allocate import in_order
 
 
-def modelled_ns(kernel: Kernel, nodes: Sequence[Node]) -> float | None:
+def modelled_ns(kernel: TracedKernel, nodes: Sequence[Node]) -> float | None:
     """The time of some nodes of a body of one core, on their own; None where they do not fit, or
     where it depends on what the device computes, or on another core.
 
@@ -32,7 +43,7 @@ def modelled_ns(kernel: Kernel, nodes: Sequence[Node]) -> float | None:
     return kept("time", key, lambda: _simulated(kernel, nodes, values))
 
 
-def _simulated(kernel: Kernel, nodes: Sequence[Node], values: dict[str, int]) -> float | None:
+def _simulated(kernel: TracedKernel, nodes: Sequence[Node], values: dict[str, int]) -> float | None:
     """The time of some nodes, compiled and simulated."""
     body = [*from_outside(nodes), *nodes]
     try:
@@ -61,7 +72,7 @@ def _alone(nodes: Sequence[Node]) -> bool:
     return True
 
 
-def _largest(kernel: Kernel) -> dict[str, int] | None:
+def _largest(kernel: TracedKernel) -> dict[str, int] | None:
     """The largest values of launch symbols, if the kernel admits them all at once."""
     values: dict[str, int] = {}
     for symbol in kernel.symbols:

@@ -21,7 +21,7 @@ from isa.errors import NeuronError
 from isa.operations.control import RegisterAlu
 from isa.target import TARGETS
 from nki.ir.locations import resolve
-from nki.ir.nodes import Kernel, Loop, Node, Op, Register, Tensor
+from nki.ir.nodes import Loop, Node, Op, Register, Tensor, TracedKernel
 from nki.ir.rewrite import Cloner, Numbering, replace_loops
 from nki.verification.hbm_capacity import fits_into_hbm
 
@@ -47,7 +47,7 @@ class PeelAccumulation:
 
     name = "peel"
 
-    def run(self, kernel: Kernel) -> Kernel:
+    def run(self, kernel: TracedKernel) -> TracedKernel:
         peeled = replace_loops(kernel, partial(_peel, Cloner))
         if peeled is kernel or fits_into_hbm(peeled.tensors, TARGETS[kernel.target]):
             return peeled

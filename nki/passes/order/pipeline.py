@@ -23,11 +23,11 @@ from isa.errors import NeuronError
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS, Target
 from nki.ir.begins import begun
-from nki.ir.nodes import Kernel, Loop, Node, Op, Register, Tensor, While, tensors_of
+from nki.ir.nodes import Loop, Node, Op, Register, Tensor, TracedKernel, While, tensors_of
 from nki.ir.rewrite import with_body
 from nki.passes.analysis.content import Content, kept
 from nki.passes.order.clock import busy_ns
-from nki.passes.order.lookahead import Lookahead, Room, Uses
+from nki.passes.order.lookahead import Lookahead, Room, StretchTensors
 from nki.passes.order.modelled import from_outside, modelled_ns
 from nki.passes.order.precedence import Precedence
 from nki.passes.order.schedule import WINDOW, costs_of
@@ -114,14 +114,14 @@ class Pipeline:
 
     name = "pipeline"
 
-    def run(self, kernel: Kernel) -> Kernel:
+    def run(self, kernel: TracedKernel) -> TracedKernel:
         bodies = [_Body(kernel, body).run() for body in kernel.bodies]
         if all(new is old for new, old in zip(bodies, kernel.bodies)):
             return kernel
         return kernel.with_bodies(bodies, kernel.tensors)
 
 
-def pipelined(kernel: Kernel, nodes: list[Node]) -> list[Node]:
+def pipelined(kernel: TracedKernel, nodes: list[Node]) -> list[Node]:
     """Some nodes of a body on their own, pipelined, behind what begins the tensors that they take
     from outside."""
     return _Body(kernel, [*from_outside(nodes), *nodes]).run()
@@ -134,7 +134,7 @@ _Order = list[int] | None
 class _Body:
     """The body of one core. `position` is that of the next operation, as live ranges count."""
 
-    def __init__(self, kernel: Kernel, body: list[Node], share: float = 1.0) -> None:
+    def __init__(self, kernel: TracedKernel, body: list[Node], share: float = 1.0) -> None:
         self.kernel = kernel
         self.share = share
         self.target = TARGETS[kernel.target]
@@ -304,7 +304,7 @@ class _Live:
                 change[life.last + 1] -= size
             self.loads.append(np.cumsum(change))
 
-    def uses(self, operations: list[Op], start: int) -> Uses:
+    def uses(self, operations: list[Op], start: int) -> StretchTensors:
         """The tensors of a stretch whose first operation is at a position."""
         numbers: dict[Tensor, int] = {}
         of = []
@@ -315,7 +315,7 @@ class _Live:
         for tensor in numbers:
             life, memory = self.lives[tensor], _MEMORIES.index(tensor.memory)
             rows.append((memory, self.size[tensor], life.first - start, life.last - start))
-        return Uses(of, rows)
+        return StretchTensors(of, rows)
 
     def fits_at_once(self, operations: list[Op], start: int) -> bool:
         """Whether there is room for all tensors of a stretch at once: then no operation waits for a
@@ -344,7 +344,7 @@ class _Live:
         loads = (load[start : start + len(operations)].tobytes() for load in self.loads)
         return around.step, Content(outer).of(operations), *columns, *loads
 
-    def rooms(self, uses: Uses, start: int, count: int, share: float) -> list[Room]:
+    def rooms(self, uses: StretchTensors, start: int, count: int, share: float) -> list[Room]:
         """What such a stretch finds in each memory, of which it may fill a share, or as much as is
         live in the author's order."""
         loads = [load[start : start + count] for load in self.loads]
@@ -356,7 +356,7 @@ class _Live:
             for capacity, load, taken in zip(capacities, self.loads, self.held(uses, start))
         ]
 
-    def held(self, uses: Uses, start: int) -> list[int]:
+    def held(self, uses: StretchTensors, start: int) -> list[int]:
         """By memory, the bytes that are taken where such a stretch begins."""
         held = [int(load[start]) for load in self.loads]
         for memory, size, first in zip(uses.memory, uses.size, uses.first):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import add
 
 from isa.enums import SEQUENCERS
-from nki.ir.nodes import Kernel, Node, Op
+from nki.ir.nodes import Node, Op, TracedKernel
 from nki.passes.analysis.steps import ENGINE_INDEX, ENGINES
 from nki.passes.order.choices import EngineChoice, with_engines
 from nki.passes.order.clock import busy_ns
@@ -45,11 +45,11 @@ class SpreadLoads:
 
     name = "queues"
 
-    def run(self, kernel: Kernel) -> Kernel:
+    def run(self, kernel: TracedKernel) -> TracedKernel:
         return with_engines(kernel, _Spread)
 
 
-def spread(kernel: Kernel, nodes: list[Node]) -> list[Node]:
+def spread(kernel: TracedKernel, nodes: list[Node]) -> list[Node]:
     """Nodes with the loads of every list of them spread; themselves where none moves."""
     return _Spread(kernel, nodes).level(nodes)
 

@@ -19,7 +19,7 @@ from isa.errors import NeuronError
 from isa.operations.control import RegisterAlu, RegisterMove
 from isa.target import TARGETS
 from nki.ir.begins import begun
-from nki.ir.nodes import Kernel, Loop, Node, Op, Register, operations, tensors_of, walk
+from nki.ir.nodes import Loop, Node, Op, Register, TracedKernel, operations, tensors_of, walk
 from nki.ir.rewrite import Cloner, Numbering, form_registers, replace_loops
 from nki.passes.analysis.content import Content, kept
 from nki.passes.order.modelled import modelled_ns
@@ -72,7 +72,7 @@ class RotateBuffers:
 
     name = "rotate"
 
-    def run(self, kernel: Kernel) -> Kernel:
+    def run(self, kernel: TracedKernel) -> TracedKernel:
         if not kernel.has_loops:
             return kernel
         for most in (*reversed(COPIES), 1):
@@ -82,7 +82,7 @@ class RotateBuffers:
         return kernel
 
 
-def _fits(kernel: Kernel) -> bool:
+def _fits(kernel: TracedKernel) -> bool:
     """Whether there are places for all tensors, in the author's order."""
     target = TARGETS[kernel.target]
     try:
@@ -96,7 +96,7 @@ def _fits(kernel: Kernel) -> bool:
 class _Rotation(NamedTuple):
     """Rotates loops of a kernel over at most `most` copies."""
 
-    kernel: Kernel
+    kernel: TracedKernel
     most: int
 
     def replace(self, node: Loop, body: list[Node], numbering: Numbering) -> list[Node] | None:

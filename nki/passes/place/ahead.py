@@ -14,7 +14,7 @@ from isa.enums import Memory
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS
 from nki.ir.begins import begun, begun_by, used_by, written_by
-from nki.ir.nodes import Kernel, Loop, Node, Op, Tensor, operations, storages, tensors_of
+from nki.ir.nodes import Loop, Node, Op, Tensor, TracedKernel, operations, storages, tensors_of
 from nki.ir.rewrite import Numbering, replace_loops, with_body
 from nki.passes.order.clock import busy_ns
 from nki.passes.order.modelled import modelled_ns
@@ -72,11 +72,13 @@ class LoadAhead:
 
     name = "ahead"
 
-    def run(self, kernel: Kernel) -> Kernel:
+    def run(self, kernel: TracedKernel) -> TracedKernel:
         return replace_loops(kernel, partial(_begun_before, kernel))
 
 
-def _begun_before(kernel: Kernel, node: Loop, body: list[Node], _: Numbering) -> list[Node] | None:
+def _begun_before(
+    kernel: TracedKernel, node: Loop, body: list[Node], _: Numbering
+) -> list[Node] | None:
     """A loop behind the beginnings of the tensors that live through it; None if that does not
     pay."""
     trips = min(trip_count(node) or 0, TRIPS)
@@ -132,7 +134,7 @@ def _sample(loop: Loop, trips: int) -> Loop:
 
 
 def _led_if_it_pays(
-    kernel: Kernel, loop: Loop, loads: _Loads, tensors: set[Tensor], trips: int
+    kernel: TracedKernel, loop: Loop, loads: _Loads, tensors: set[Tensor], trips: int
 ) -> list[Node] | None:
     """A loop that the loads of some tensors lead; None where that does not pay. Of a short body the
     event model says so, of a long one how much is computed while there is time to load."""

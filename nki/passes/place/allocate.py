@@ -19,7 +19,7 @@ from isa.errors import NeuronError
 from isa.memory import start_partitions
 from isa.target import TARGETS, Target
 from nki.ir.locations import resolve
-from nki.ir.nodes import Kernel, Node, Tensor
+from nki.ir.nodes import Node, Tensor, TracedKernel
 from nki.ir.rewrite import Numbering
 from nki.passes.place import quadrants
 from nki.passes.place.live_ranges import Life, LiveRanges
@@ -33,12 +33,13 @@ from nki.passes.place.packing import (
 from nki.passes.place.pressure import relieved
 from nki.passes.place.rounds import repeat
 from nki.passes.place.spill import spilled
-from nki.passes.place.sweep import Sweep
+from nki.passes.place.sweep import OffsetSweep
 
 
 @dataclass(frozen=True)
 class Allocate:
-    """Give every SBUF and PSUM tensor a start partition and a byte offset (`Kernel.placement`).
+    """Give every SBUF and PSUM tensor a start partition and a byte offset
+    (`TracedKernel.placement`).
 
     The author's order of operations stays, unless only another one leaves room for all that is
     live (`nki.passes.place.pressure`). Where none does, tensors wait in the next memory for a
@@ -65,7 +66,7 @@ class Allocate:
 
     name = "allocate"
 
-    def run(self, kernel: Kernel) -> Kernel:
+    def run(self, kernel: TracedKernel) -> TracedKernel:
         target = TARGETS[kernel.target]
         bodies = []
         placed: Places = {}
@@ -173,7 +174,8 @@ def turns(body: list[Node], target: Target) -> bool:
     ranges = LiveRanges()
     ranges.scan(body)
     return all(
-        Sweep(_moving(lives), _fixed(lives), *_geometry(memory, target), rotate=True).run() is None
+        OffsetSweep(_moving(lives), _fixed(lives), *_geometry(memory, target), rotate=True).run()
+        is None
         for memory, lives in ranges.lives().items()
     )
 
@@ -203,7 +205,7 @@ def _repeating(lives: dict[Memory, list[Life]], placed: Places, target: Target) 
     """Places that repeat (`nki.passes.place.rounds`), of the tensors that have no address; none
     where those that are `placed` stay."""
     sweeps = [
-        Sweep(_moving(own), _fixed(own), *_geometry(memory, target), rotate=True)
+        OffsetSweep(_moving(own), _fixed(own), *_geometry(memory, target), rotate=True)
         for memory, own in lives.items()
     ]
     offsets = [[placed[life.tensor][1] for life in sweep.moving] for sweep in sweeps]
@@ -234,10 +236,10 @@ def place(
     fixed = _fixed(lives)
     _check_fixed(fixed, memory, capacity)
     moving = _moving(lives)
-    sweep = Sweep(moving, fixed, capacity, bank, rotate=True)
+    sweep = OffsetSweep(moving, fixed, capacity, bank, rotate=True)
     failed = sweep.run()
     if failed is not None:
-        sweep = Sweep(moving, fixed, capacity, bank, rotate=False)
+        sweep = OffsetSweep(moving, fixed, capacity, bank, rotate=False)
         failed = sweep.run()
     if failed is None:
         result = {life.tensor: (0, offset) for life, offset in zip(moving, sweep.offsets)}
@@ -291,7 +293,7 @@ def _geometry(memory: Memory, target: Target) -> tuple[int, int]:
     return target.psum_bytes_per_partition.value, target.psum_bank_bytes.value
 
 
-def check_addresses(kernel: Kernel) -> None:
+def check_addresses(kernel: TracedKernel) -> None:
     """Raise address-overlap or address-out-of-range for tensors with an address of the author's."""
     if all(tensor.address is None for tensor in kernel.tensors):
         return

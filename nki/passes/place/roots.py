@@ -21,7 +21,7 @@ from isa.operations.control import StorageBegin
 from isa.program import Guard
 from nki.ir.checks.verify import is_negative, reach
 from nki.ir.locations import resolve
-from nki.ir.nodes import Access, Kernel, LimitedAccess, Node, Op, Tensor, bytes_of, tensors_of
+from nki.ir.nodes import Access, LimitedAccess, Node, Op, Tensor, TracedKernel, bytes_of, tensors_of
 from nki.ir.replace import AccessReplacer, seen_through
 
 
@@ -47,7 +47,7 @@ class ResolveRoots:
 
     name: str = "roots"
 
-    def run(self, kernel: Kernel) -> Kernel:
+    def run(self, kernel: TracedKernel) -> TracedKernel:
         if not any(tensor.within for tensor in kernel.tensors):
             return kernel
         guards: dict[str, Guard] = {guard.text: guard for guard in kernel.guards}
@@ -64,7 +64,9 @@ class _Body(AccessReplacer):
     the parameters, by the tensor that they lie in; `declared` collects those that the program has
     to know; `alone` says that no other core may have used any."""
 
-    def __init__(self, kernel: Kernel, guards: dict[str, Guard], declared: set[Tensor]) -> None:
+    def __init__(
+        self, kernel: TracedKernel, guards: dict[str, Guard], declared: set[Tensor]
+    ) -> None:
         super().__init__()
         self._guards = guards
         self._declared = declared

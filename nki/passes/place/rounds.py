@@ -22,7 +22,7 @@ from isa.columns import Integers, joined
 from isa.columns.repetition import Repetition, repetition
 
 if TYPE_CHECKING:
-    from nki.passes.place.sweep import Sweep
+    from nki.passes.place.sweep import OffsetSweep
 
 _MOST = 0.5
 """The part of all live ranges from which on a repetition is worth it."""
@@ -39,7 +39,7 @@ matrix products in fp32 take up to 14 % longer by the cost model, with a half no
 rounds."""
 
 
-def repeat(sweeps: list[Sweep], placed: list[list[int]]) -> bool:
+def repeat(sweeps: list[OffsetSweep], placed: list[list[int]]) -> bool:
     """Sweeps over each memory so that places repeat where live ranges do, and tells whether it has.
     It has not where live ranges do not repeat, where the places that plain rotations found do so
     already (they are `placed`), where a round would be too long, or where something does not fit.
@@ -81,7 +81,7 @@ def _rows(found: Repetition) -> int:
     return found.period * found.times
 
 
-def _in_rounds(sweeps: list[Sweep], found: Repetition, end: int, memory: Integers) -> bool:
+def _in_rounds(sweeps: list[OffsetSweep], found: Repetition, end: int, memory: Integers) -> bool:
     """Sweeps in rounds up to the live range `end`, where the last period may break off. `memory`
     are the numbers of the memories of all live ranges, in order."""
     before, counts, repeated = (
@@ -104,7 +104,7 @@ def _in_rounds(sweeps: list[Sweep], found: Repetition, end: int, memory: Integer
     return all(sweep.run() is None for sweep in sweeps)
 
 
-def _periods(turning: list[tuple[Sweep, int]], most: int) -> int | None:
+def _periods(turning: list[tuple[OffsetSweep, int]], most: int) -> int | None:
     """Sweeps over the first round, and says how many periods it has; None where it would have more
     than `most`, or something does not fit. `turning` has the live ranges of a period."""
     lowest = [sweep.capacity for sweep, _ in turning]

@@ -19,7 +19,7 @@ Taken = list[tuple[int, int, int]]
 """(offset, end, last position) of what is placed, by offset."""
 
 
-class Sweep:
+class OffsetSweep:
     """Gives the live ranges `moving`, which come by their first position, their `offsets`.
 
     With `rotate` each is looked a place for from the `cursor` on, the end of the one before, and

@@ -89,10 +89,10 @@ def synchronise(
 ) -> Signals:
     """The waits of steps that engines take in the order of `order`, their numbers. In `repeated`
     places the order repeats (`nki.passes.analysis.rerolled`)."""
-    return Core(body, order, dependences, context).run(repeated)
+    return CoreWaits(body, order, dependences, context).run(repeated)
 
 
-class Core:
+class CoreWaits:
     """Facts for all levels of one core, and what has been found in them.
 
     `follows[starts[p] : starts[p + 1]]` must be over before the step at place p: events as in

@@ -29,7 +29,7 @@ from nki.passes.synchronise.events import Event, after, issue, joined
 from nki.passes.synchronise.periods import LeftOut, leave_out, restored
 
 if TYPE_CHECKING:
-    from nki.passes.synchronise.synchronise import Core, Outside
+    from nki.passes.synchronise.synchronise import CoreWaits, Outside
 
 ALTERNATING = 8
 """Iterations after which edges that are found once stay: two waits that imply each other may take
@@ -76,7 +76,7 @@ class Walk:
     - `kept`: edges that stay in all further iterations (`ALTERNATING`).
     """
 
-    def __init__(self, core: Core, layer: Layer) -> None:
+    def __init__(self, core: CoreWaits, layer: Layer) -> None:
         self.core = core
         self.layer = layer
         self.base = layer.first

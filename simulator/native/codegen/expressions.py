@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from isa import scalar
-from isa.alu import ACTIVATIONS, ALU, Activation, AluOperator
+from isa.alu import ACTIVATIONS, ALU, AluOperator, ScalarEngineFunction
 from isa.scalar import Expression, Relation
 from simulator.native.codegen.iterated import signed_power, unsigned_power
 from simulator.native.codegen.text import FunctionText, Value
@@ -34,7 +34,7 @@ def _choice(relation: Relation) -> Choice:
 
 CHOICES = {"where": _choice(Relation.not_equal), "unless": _choice(Relation.equal)}
 
-TABLES: dict[str, Mapping[str, AluOperator | Activation | Choice]] = {
+TABLES: dict[str, Mapping[str, AluOperator | ScalarEngineFunction | Choice]] = {
     "alu": ALU,
     "activation": ACTIVATIONS,
     "choice": CHOICES,

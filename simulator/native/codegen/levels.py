@@ -23,7 +23,7 @@ class Form(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class CpuLevel:
     """A set of CPU features.
 
     `cpu` and `features`: what LLVM is told. `fused`: there is FMA. `wide_registers`: 32 registers
@@ -48,7 +48,7 @@ class Level:
         return Form.tiles if self.tiles else Form.pairs if self.bf16_dot else Form.wide
 
 
-GENERATING: ContextVar[Level | None] = ContextVar("generating", default=None)
+GENERATING: ContextVar[CpuLevel | None] = ContextVar("generating", default=None)
 """The level for which a micro-kernel's text is being generated."""
 
 _PAUSE = "llvm.x86.sse2.pause"
@@ -72,14 +72,14 @@ def permitted() -> bool:
         return False
 
 
-def of_host(triple: str, cpu: str, features: Mapping[str, bool], flattened: str) -> Level:
+def of_host(triple: str, cpu: str, features: Mapping[str, bool], flattened: str) -> CpuLevel:
     """The level of a CPU that LLVM describes so."""
     if triple.startswith(("aarch64", "arm64")):
-        return Level("host", cpu, flattened, fused=True, many_registers=True)
+        return CpuLevel("host", cpu, flattened, fused=True, many_registers=True)
     if not triple.startswith("x86_64"):
-        return Level("host", cpu, flattened)
+        return CpuLevel("host", cpu, flattened)
     wide = all(features.get(name, False) for name in _WIDE)
-    return Level(
+    return CpuLevel(
         "host",
         cpu,
         flattened,
@@ -92,19 +92,19 @@ def of_host(triple: str, cpu: str, features: Mapping[str, bool], flattened: str)
     )
 
 
-def levels(triple: str, host: Level) -> tuple[Level, ...]:
+def levels(triple: str, host: CpuLevel) -> tuple[CpuLevel, ...]:
     """The levels of its family that a CPU can run, itself last.
 
     Those of x86 are the ones of the System V psABI, section 3.1.1 (x86-64, -v3 and -v4).
     """
     found = []
     if triple.startswith("x86_64"):
-        found.append(Level("sse2", "x86-64", pause=_PAUSE))
+        found.append(CpuLevel("sse2", "x86-64", pause=_PAUSE))
         if host.fused:
-            found.append(Level("avx2", "x86-64-v3", fused=True, pause=_PAUSE))
+            found.append(CpuLevel("avx2", "x86-64-v3", fused=True, pause=_PAUSE))
         if host.wide_registers:
             found.append(
-                Level(
+                CpuLevel(
                     "avx512",
                     "x86-64-v4",
                     fused=True,

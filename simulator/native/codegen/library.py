@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from simulator.native.codegen.levels import GENERATING, Level, levels, of_host
+from simulator.native.codegen.levels import GENERATING, CpuLevel, levels, of_host
 from simulator.native.codegen.object_cache import Cache
 
 Function = Callable[[Any], None]
@@ -41,7 +41,7 @@ class Library:
 
     effort = 2
 
-    def __init__(self, store: Cache | None = None, level: Level | None = None) -> None:
+    def __init__(self, store: Cache | None = None, level: CpuLevel | None = None) -> None:
         import llvmlite.binding as llvm
 
         llvm.initialize_native_target()
@@ -96,7 +96,7 @@ def _host_features(llvm: Any) -> tuple[dict[str, bool], str]:
     return dict(host), host.flatten()
 
 
-def host_levels() -> tuple[Level, ...]:
+def host_levels() -> tuple[CpuLevel, ...]:
     """The levels that this CPU can run, its own last; none without LLVM."""
     try:
         import llvmlite.binding as llvm

@@ -30,7 +30,7 @@ def loops(
     return f.loop(f.integer(0), counts[0], 1, inside, [carried])[0]
 
 
-class Nest:
+class NestWords:
     """The argument words of `simulator.native.plans.plan.nest_words`: `pointers`, `counts`
     (outermost first), `strides` of each operand. `used` words precede those of the micro-kernel's
     own."""

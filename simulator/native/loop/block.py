@@ -10,11 +10,11 @@ import numpy as np
 
 from isa.columns import Integers, distinct, joined
 from simulator.checks.initialised import Shadow
-from simulator.checks.marks import Box, Region, covers
+from simulator.checks.marks import Box, MarkedRegion, covers
 from simulator.native.codegen.structure import WordMemory
 from simulator.native.loop.draft import ANYWHERE
 from simulator.native.loop.operands import OPERAND
-from simulator.native.loop.template import Template, addresses
+from simulator.native.loop.template import RecordTemplate, addresses
 from simulator.views import Window
 
 _OFFSET, _REGION, _LOWEST, _HIGHEST, _FULL, _SPACE, _UNIT, _BOX = (
@@ -25,7 +25,7 @@ _OFFSET, _REGION, _LOWEST, _HIGHEST, _FULL, _SPACE, _UNIT, _BOX = (
 )
 
 
-class Place(NamedTuple):
+class OperandPlace(NamedTuple):
     """What the marks of an operand follow from: its words, a row for each use, the window of the
     first one, and by use its offset and the number of the allocation that it lies in, -1 for one
     that is not known."""
@@ -46,7 +46,7 @@ class RecordBlock:
 
     def __init__(
         self,
-        template: Template,
+        template: RecordTemplate,
         windows: Sequence[Window],
         offsets: Integers,
         holders: Integers,
@@ -59,11 +59,11 @@ class RecordBlock:
         self.words, self.records = template.place(offsets)
         memory.keep(self.words)
 
-    def operands(self, use: int | None = None) -> list[Place]:
+    def operands(self, use: int | None = None) -> list[OperandPlace]:
         """The operands of all uses, or of one."""
         rows = slice(None) if use is None else slice(use, use + 1)
         return [
-            Place(
+            OperandPlace(
                 position,
                 self.words[rows, first : first + len(OPERAND.names)],
                 window,
@@ -123,7 +123,7 @@ class RecordBlock:
                 _find_regions(place, boxes, shadow)
 
 
-def _find_regions(place: Place, boxes: Sequence[Box], shadow: Shadow) -> None:
+def _find_regions(place: OperandPlace, boxes: Sequence[Box], shadow: Shadow) -> None:
     """Tell operands that no register moves in which regions they lie."""
     window = place.window
     space = shadow.spaces[window.buffer]
@@ -149,12 +149,12 @@ def _find_regions(place: Place, boxes: Sequence[Box], shadow: Shadow) -> None:
         place.words[:, columns] = found[which][:, columns]
 
 
-def whole_of(window: Window, region: Region) -> bool:
+def whole_of(window: Window, region: MarkedRegion) -> bool:
     """Whether what a window looks at, which lies in a region, is all of it."""
     return covers(window.dtype.itemsize, window.shape, window.strides, region.nbytes)
 
 
-def _lie_in(words: Integers, window: Window, region: Region, unit: int, full: bool) -> None:
+def _lie_in(words: Integers, window: Window, region: MarkedRegion, unit: int, full: bool) -> None:
     """Operands lie in a region, and may be all of it; a mark stands for `unit` bytes."""
     first, last, low, high = region.box
     words[..., _REGION], words[..., _FULL] = region.number, int(full)
@@ -168,7 +168,7 @@ def _lie_in(words: Integers, window: Window, region: Region, unit: int, full: bo
         words[..., _LOWEST], words[..., _HIGHEST] = low - window.low, high - window.high
 
 
-def living(place: Place, shadow: Shadow) -> Region | None:
+def living(place: OperandPlace, shadow: Shadow) -> MarkedRegion | None:
     """The living region that the operand of one use lies in where it was last."""
     window = place.window
     offset = place.words[0, _OFFSET] if window.dynamic else place.offsets[0]
@@ -177,11 +177,11 @@ def living(place: Place, shadow: Shadow) -> Region | None:
     return space.living(where, window.dtype.itemsize, window.shape, window.strides)
 
 
-def known_region(place: Place) -> int:
+def known_region(place: OperandPlace) -> int:
     """The number of the region that the operand of one use lies in, as far as it is known."""
     return int(place.words[0, _REGION])
 
 
-def found_region(place: Place, region: Region, full: bool) -> None:
+def found_region(place: OperandPlace, region: MarkedRegion, full: bool) -> None:
     """The operand of one use lies in a region."""
     _lie_in(place.words[0], place.window, region, int(place.words[0, _UNIT]) or 1, full)

@@ -21,7 +21,7 @@ from simulator.native.loop.partition_queue import (
     STEP,
     TENSOR,
 )
-from simulator.native.loop.template import Address, Draft, Span, Template, Word
+from simulator.native.loop.template import Address, Draft, RecordTemplate, Span, Word
 from simulator.native.loop.tensor_queue import PRODUCT, PlacedProduct, place_products
 from simulator.native.loop.walk import JOB, PART, RECORD
 from simulator.native.plans.plan import Bound, Guarded, Job, address_of
@@ -69,14 +69,14 @@ class Drafting:
         self.shares = False
         self.operands = {position: self._operand(position) for position, _ in windows}
 
-    def template(self, members: Members) -> Template:
+    def template(self, members: Members) -> RecordTemplate:
         """The draft, and the members of the record, for operands wherever they lie."""
         record: list[Word] = [0] * len(RECORD.names)
         for name, value in members.items():
             record[RECORD.indices[name]] = value
         positions = [(position, place.base // WORD) for position, place in self.operands.items()]
         noted = [(number, tuple(indices)) for number, indices in self._noted.items()]
-        return Template(self._draft, record, positions, noted, self._work)
+        return RecordTemplate(self._draft, record, positions, noted, self._work)
 
     def table(self, name: str, words: Sequence[Word], structure: Structure) -> Members:
         """The members that name a table: with addresses it is drafted, else others may share it."""

@@ -18,12 +18,12 @@ from simulator.native.codegen.library import library
 from simulator.native.codegen.structure import WordMemory
 from simulator.native.loop.meetings import MeetingTable
 from simulator.native.loop.partition_queue import QUEUE, Flush, PartitionBlocks, new_queue
-from simulator.native.loop.records import Packing
-from simulator.native.loop.shared import Shared
+from simulator.native.loop.records import RecordPacking
+from simulator.native.loop.shared import SharedTemplates
 from simulator.native.loop.tensor_queue import (
     PRODUCTS,
     FlushProducts,
-    Products,
+    QueuedProducts,
     Settle,
     new_products,
 )
@@ -67,7 +67,7 @@ class NativeProgram:
     """The streams of all cores as records, in the order in which they take turns.
 
     `threads` share large jobs, unless the machine is busy. `boxes`: as of
-    `Shared`, by core.
+    `SharedTemplates`, by core.
     `watch` is told of what the loop has executed, one instruction at a time; preparations tell it
     of the others. A run ends with StoppedError soon after somebody sets `stopped`.
     """
@@ -91,8 +91,8 @@ class NativeProgram:
         self._states = shadow.states
         self._marks: list[EngineMarks] = []
         self._preparations: list[Preparation] = []
-        self._packings: list[Packing] = []
-        self._shared: list[Shared] = []
+        self._packings: list[RecordPacking] = []
+        self._shared: list[SharedTemplates] = []
         tensors: ByIdentity[int] = ByIdentity()
         meetings = MeetingTable(self._memory)
         self._error: BaseException | None = None
@@ -102,12 +102,12 @@ class NativeProgram:
             core[0].state.threads = threads
             templates = chain.from_iterable(one.uses.templates for one in core)
             marks = EngineMarks(shadow, core[0].state, templates)
-            shared = Shared(self._memory, held)
+            shared = SharedTemplates(self._memory, held)
             self._shared.append(shared)
             for preparation in core:
                 self._marks.append(marks)
                 self._preparations.append(preparation)
-                packing = Packing(
+                packing = RecordPacking(
                     preparation,
                     self._memory,
                     self._states,
@@ -130,7 +130,7 @@ class NativeProgram:
         self._written = new_written(self._memory, max(sizes, default=0))
         written = ctypes.addressof(self._written)
         self._queue = new_queue(self._memory, _address(strips), threads, written)
-        products = functions.function(Products())
+        products = functions.function(QueuedProducts())
         flush_products = functions.function(FlushProducts())
         self._products = new_products(self._memory, _address(products), threads, written)
         self._program = self._memory.words(

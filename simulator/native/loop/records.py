@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from isa.access import AccessPattern
-from isa.alu import Activation, AluOperator
+from isa.alu import AluOperator, ScalarEngineFunction
 from isa.columns import Distinct, Flags, Integers, by_first_use, numbered_lists
 from isa.columns import places as grouped
 from isa.enums import Condition, RegisterOperation
@@ -34,13 +34,13 @@ from simulator.native.loop.block import RecordBlock, found_region, known_region,
 from simulator.native.loop.draft import ANYWHERE, Drafting, Members
 from simulator.native.loop.meetings import MeetingTable, exchanged
 from simulator.native.loop.operands import OPERAND, REFERENCE
-from simulator.native.loop.shared import Shared
-from simulator.native.loop.template import Template
+from simulator.native.loop.shared import SharedTemplates
+from simulator.native.loop.template import RecordTemplate
 from simulator.native.loop.walk import BEGIN, CONDITIONS, KINDS, OPERATIONS, RECORD
 from simulator.native.plans.plan import Bound
-from simulator.native.plans.table import Touch, touch
+from simulator.native.plans.table import PartialTouch, touch
 from simulator.native.rows.meaning import planner_of
-from simulator.straight_line import Kind
+from simulator.straight_line import UseKind
 from simulator.views import Indirect, Window
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ _SEMAPHORES = slice(RECORD.indices["waits"], RECORD.indices["updates_count"] + 1
 """Where a record has waits and updates, each with its count."""
 
 
-class Packing:
+class RecordPacking:
     """The records of one stream. `marks` are those of its core's engines. `threads` may share jobs;
     whether there are any to share is in `shares`, and the work of those that are queued in
     `queued_work`. `tensors` are the `TENSOR`s of all streams by their buffer, `meetings` those of
@@ -70,7 +70,7 @@ class Packing:
         memory: WordMemory,
         states: States,
         marks: EngineMarks,
-        shared: Shared,
+        shared: SharedTemplates,
         tensors: ByIdentity[int],
         threads: int,
         meetings: MeetingTable,
@@ -243,7 +243,7 @@ class Packing:
                 window = self._preparation.window(instruction, value)
                 whole.append((position, window))
                 key.append((AccessPattern, self._common.layout(window)))
-            elif isinstance(value, (AluOperator, Activation)):
+            elif isinstance(value, (AluOperator, ScalarEngineFunction)):
                 key.append(value.name)
             else:
                 key += (type(value), value)
@@ -303,7 +303,7 @@ class Packing:
             noted.append((block.words, indices))
         return block
 
-    def _template(self, instruction: Instruction, kind: Kind) -> Template | None:
+    def _template(self, instruction: Instruction, kind: UseKind) -> RecordTemplate | None:
         """What instructions of a kind have in common that are laid out as this one; None where
         Python executes them."""
         row, preparation = instruction.row, self._preparation
@@ -554,7 +554,7 @@ class Packing:
 
 
 def _touched(
-    part: Touch | None, windows: Iterable[tuple[int, Window]]
+    part: PartialTouch | None, windows: Iterable[tuple[int, Window]]
 ) -> Iterator[tuple[int, Window]]:
     """What an instruction touches, by position as of `plan.view_at`: indices apart from what they
     pick."""
@@ -624,17 +624,17 @@ def _reach(window: Window) -> int:
     return max(reach + window.dtype.itemsize, 1)
 
 
-_CONTROL: dict[str, Callable[[Packing, int, Instruction], dict[str, int]]] = {
-    control.Nop.name: Packing._nothing,
-    control.DrainQueue.name: Packing._nothing,
-    control.Halt.name: Packing._halt,
-    control.RegisterMove.name: Packing._move,
-    control.RegisterAlu.name: Packing._alu,
-    control.LoopBegin.name: Packing._loop_begin,
-    control.LoopEnd.name: Packing._loop_end,
-    control.Branch.name: Packing._branch,
-    control.CoreBarrier.name: Packing._barrier,
-    control.StorageBegin.name: Packing._storage_begin,
+_CONTROL: dict[str, Callable[[RecordPacking, int, Instruction], dict[str, int]]] = {
+    control.Nop.name: RecordPacking._nothing,
+    control.DrainQueue.name: RecordPacking._nothing,
+    control.Halt.name: RecordPacking._halt,
+    control.RegisterMove.name: RecordPacking._move,
+    control.RegisterAlu.name: RecordPacking._alu,
+    control.LoopBegin.name: RecordPacking._loop_begin,
+    control.LoopEnd.name: RecordPacking._loop_end,
+    control.Branch.name: RecordPacking._branch,
+    control.CoreBarrier.name: RecordPacking._barrier,
+    control.StorageBegin.name: RecordPacking._storage_begin,
 }
 """By row name: the members of the record of a control instruction; none where Python executes."""
 

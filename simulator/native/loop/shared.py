@@ -7,24 +7,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from simulator.by_identity import ByIdentity
-from simulator.checks.marks import Box, Region
+from simulator.checks.marks import Box, MarkedRegion
 from simulator.native.codegen.structure import WordMemory
-from simulator.native.loop.template import Template
+from simulator.native.loop.template import RecordTemplate
 from simulator.native.loop.walk import BEGIN
 from simulator.views import Window
 
 
-class Shared:
+class SharedTemplates:
     """Templates by what they do, layouts of windows, and where regions begin. `boxes` are where the
     allocations lie that accesses are known to be in, by number."""
 
     def __init__(self, memory: WordMemory, boxes: Sequence[Box]) -> None:
         self.boxes = boxes
-        self.templates: dict[Any, Template | None] = {}
+        self.templates: dict[Any, RecordTemplate | None] = {}
         self._memory = memory
         self._layouts: dict[tuple[Any, ...], int] = {}
         self._buffers: ByIdentity[int] = ByIdentity()
-        self._begins: dict[int, tuple[Region, list[Any]]] = {}
+        self._begins: dict[int, tuple[MarkedRegion, list[Any]]] = {}
 
     def layout(self, window: Window) -> int:
         """A number, equal for windows that differ in nothing but an offset that no register
@@ -39,13 +39,13 @@ class Shared:
             )
         return self._layouts.setdefault(key, len(self._layouts))
 
-    def begins(self, words: Any, region: Region) -> None:
+    def begins(self, words: Any, region: MarkedRegion) -> None:
         """The `BEGIN` of an allocation is told its region."""
         if words[_REGION] != region.number:
             words[_REGION] = region.number
             self._begins.setdefault(region.number, (region, []))[1].append(words)
 
-    def name_rivals(self, region: Region) -> None:
+    def name_rivals(self, region: MarkedRegion) -> None:
         """Tell the allocations of a region what its rivals are, a `RIVAL` each."""
         if region.number not in self._begins:
             return

@@ -68,7 +68,7 @@ class Draft:
             self.extents.append((lowest, highest, tuple(spans)))
 
 
-class Template:
+class RecordTemplate:
     """What instructions with operands of the same layouts have in common.
 
     `operands` are the (position as `plan.view_at` takes it, index of the first word of its

@@ -32,7 +32,7 @@ from simulator.native.loop.written import WrittenText
 from simulator.native.matmul.gemm import MOST_PARTS, ROWS_TOGETHER
 from simulator.native.matmul.gemm import WORDS as MULTIPLY
 from simulator.native.matmul.gemm_image import Word, set_header_word
-from simulator.native.plans.plan import Bound, Product
+from simulator.native.plans.plan import Bound, TensorJob
 from simulator.native.threads.workers import join, start_parts
 from simulator.views import Window
 
@@ -75,7 +75,7 @@ to `moving_end` of partitions. `keep`, if it is not 0, is the function that copi
 class PlacedProduct(NamedTuple):
     """A product with the partitions of its results, none where it has no results."""
 
-    product: Product
+    product: TensorJob
     first: int
     rows: int
 
@@ -104,7 +104,7 @@ def place_products(
 
 
 def new_products(memory: WordMemory, run: int, threads: int, written: int) -> Any:
-    """An empty `PRODUCTS` for this many threads, whose `Products` function is at `run`."""
+    """An empty `PRODUCTS` for this many threads, whose `QueuedProducts` function is at `run`."""
     parts = [memory.room(len(PART.names)) for _ in range(min(threads, MOST_PARTS))]
     queue = memory.words(
         PRODUCTS.words(
@@ -296,7 +296,7 @@ class Settle:
 
 
 @dataclass(frozen=True, slots=True)
-class Products:
+class QueuedProducts:
     """Runs all jobs of a queue for the partitions of a `PART`, whose address is the argument."""
 
     def text(self, name: str) -> str:

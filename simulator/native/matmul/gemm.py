@@ -46,7 +46,7 @@ from simulator.native.matmul.gemm_image import (
     LINE,
     PITCH,
     WIDEST,
-    Packing,
+    ImagePacking,
     Word,
     header_word,
     least_of,
@@ -66,7 +66,7 @@ WORDS = (
     *("dst", "moving", "image", "depth", "rows", "columns", "down", "along"),
     *("first", "held", "next", "next_along", "time"),
 )
-"""The argument words of `Multiply`."""
+"""The argument words of `MultiplyKernel`."""
 
 _UNROLLED = 4
 """Steps of k in one turn of the inner loop by FMA."""
@@ -111,7 +111,7 @@ class Blocking:
 
 
 @dataclass(frozen=True, slots=True)
-class Multiply:
+class MultiplyKernel:
     """dst [M, N] = (or +=) tile.T @ moving [K, N].
 
     Words: `WORDS`: dst, moving, image, K, M, N, the byte strides between rows of dst and of moving,
@@ -133,9 +133,9 @@ class Multiply:
 
 
 class _Multiplication:
-    """The text of a `Multiply` while it is written."""
+    """The text of a `MultiplyKernel` while it is written."""
 
-    def __init__(self, f: StructureText, kernel: Multiply) -> None:
+    def __init__(self, f: StructureText, kernel: MultiplyKernel) -> None:
         self.f = f
         self.kernel = kernel
         self.block = kernel.blocking
@@ -345,7 +345,7 @@ class _Multiplication:
                 found = [smaller(f, known, value) for known in found]
             return found
 
-        packing = Packing(f, self.kernel.moving, form, width, vectors)
+        packing = ImagePacking(f, self.kernel.moving, form, width, vectors)
         mask = self._mask(first, vectors)
         start = [] if form is Form.wide else [f.constant("i16", 0xFFFF, 2 * width)]
         least = packing.rows(self.depth, origin, self.along, keep, mask, start)

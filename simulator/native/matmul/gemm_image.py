@@ -179,7 +179,7 @@ def panel_at(f: FunctionText, panels: Value, lines: Value, column: Value) -> Val
 
 
 @dataclass(frozen=True, slots=True)
-class Packing:
+class ImagePacking:
     """Emits the packing of rows of memory into lines of `vectors` vectors of 32-bit elements."""
 
     f: FunctionText
@@ -368,7 +368,7 @@ class _Making:
         self.size = DTYPES[kernel.dtype].size
         self.panels = f.offset(self.image, f.integer(HEADER))
         self.lines = lines_of(f, self.depth, self.form)
-        self.packing = Packing(f, kernel.dtype, self.form, CHUNK)
+        self.packing = ImagePacking(f, kernel.dtype, self.form, CHUNK)
 
     def text(self) -> str:
         f = self.f

@@ -20,10 +20,10 @@ from isa.spec import MachineInstruction
 from simulator.device_state import StationaryTile
 from simulator.memory import LINE as CACHE_LINE
 from simulator.memory import bytes_at_line
-from simulator.native.codegen.levels import Form, Level
+from simulator.native.codegen.levels import CpuLevel, Form
 from simulator.native.codegen.library import Function, Library, MicroKernel, library
 from simulator.native.codegen.rates import pairs_pay
-from simulator.native.matmul.gemm import MOST_PARTS, ROWS_TOGETHER, WORDS, Blocking, Multiply
+from simulator.native.matmul.gemm import MOST_PARTS, ROWS_TOGETHER, WORDS, Blocking, MultiplyKernel
 from simulator.native.matmul.gemm_image import (
     DEEPEST,
     HEADER,
@@ -47,7 +47,7 @@ from simulator.native.plans.plan import (
     Division,
     Job,
     Plan,
-    Product,
+    TensorJob,
     address,
     address_of,
     inner_job,
@@ -93,7 +93,7 @@ def best_form(functions: Library) -> Form:
     return Form.wide if form is Form.pairs and not pairs_pay(functions) else form
 
 
-def block_for(level: Level, form: Form) -> Blocking:
+def block_for(level: CpuLevel, form: Form) -> Blocking:
     """The block for a level: as many sums as hide the latency of what multiplies and adds, and no
     more registers."""
     if level.wide_registers:
@@ -283,7 +283,7 @@ class LoadPlan:
             job = Job(self._function, words, ((1, 0),))
             # Where it waits, what multiplies by the tile makes an image of the tile itself.
             hold = Job(self._hold, words_type(len(TILE))(*words[: len(TILE)]), ((1, 0),))
-            product = Product(hold, TILE.index("image"), APART, keep=job)
+            product = TensorJob(hold, TILE.index("image"), APART, keep=job)
             return Bound([job], keep, [product])
         before = inner_job(self._before, state, copy, source, 1, 0)
         return Bound([before, Job(self._function, words)], keep)
@@ -332,7 +332,7 @@ class UsingTile(Bound):
         check: Call,
         refuse: Call,
         keep: Any,
-        products: Sequence[Product] = (),
+        products: Sequence[TensorJob] = (),
     ) -> None:
         super().__init__(jobs, keep, products)
         self._held = held
@@ -422,7 +422,7 @@ class MultiplyPlan:
         if self._before is None and self._after is None:
             rows_of = Division(4, ((0, target.strides[0]), (8, 1)), ROWS_TOGETHER)
             waiting = job._replace(divisions=(rows_of,))
-            products.append(Product(waiting, WORDS.index("image"), APART, streams=True))
+            products.append(TensorJob(waiting, WORDS.index("image"), APART, streams=True))
         check = state.stationary.check
         return UsingTile([*first, job, *last], held, check, refuse, keep, products)
 
@@ -447,7 +447,7 @@ def multiply_plan(
         if after is None:
             return None
     output = dtype_name(dst) if stores else "float32"
-    function = _function(Multiply(dtype_name(moving), output, accumulate and stores, block))
+    function = _function(MultiplyKernel(dtype_name(moving), output, accumulate and stores, block))
     return MultiplyPlan(row, _function(Make()), function, (depth, rows), before, after)
 
 
@@ -535,7 +535,7 @@ class TransposePlan:
                 divisions=(rows,),
                 work=dst.size,
             )
-            products.append(Product(job, TURN.index("image"), APART))
+            products.append(TensorJob(job, TURN.index("image"), APART))
         return UsingTile(jobs, held, state.stationary.check, refuse, held, products)
 
 

@@ -112,7 +112,7 @@ def separate(dimensions: Iterable[Dim], size: int) -> bool:
     return True
 
 
-class Footprint(NamedTuple):
+class ViewFootprint(NamedTuple):
     """The bytes that a view covers: a repetition every `pitch` bytes of ranges of `extent` bytes
     from `low`, relative to the address of its first element, `reach` bytes in all."""
 
@@ -122,7 +122,7 @@ class Footprint(NamedTuple):
     reach: int
 
 
-def footprint(shape: Sequence[int], strides: Sequence[int], size: int) -> Footprint:
+def footprint(shape: Sequence[int], strides: Sequence[int], size: int) -> ViewFootprint:
     """The footprint of a view on elements of `size` bytes; its first dimension is repeated."""
     low, extent = 0, size
     for count, stride in zip(shape[1:], strides[1:]):
@@ -130,10 +130,10 @@ def footprint(shape: Sequence[int], strides: Sequence[int], size: int) -> Footpr
         extent += abs(span)
         low += min(span, 0)
     pitch = strides[0] if shape else 0
-    return Footprint(pitch, low, extent, (shape[0] - 1) * pitch if shape else 0)
+    return ViewFootprint(pitch, low, extent, (shape[0] - 1) * pitch if shape else 0)
 
 
-def disjoint(first: int, left: Footprint, second: int, right: Footprint) -> bool:
+def disjoint(first: int, left: ViewFootprint, second: int, right: ViewFootprint) -> bool:
     """Whether two views, at these addresses, certainly share no byte."""
     start, other = first + left.low, second + right.low
     left_low, right_low = start + min(left.reach, 0), other + min(right.reach, 0)

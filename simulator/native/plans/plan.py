@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulator.native.codegen.library import Function
 from simulator.native.plans.iteration_space import (
-    Footprint,
     IterationSpace,
+    ViewFootprint,
     disjoint,
     footprint,
     separate,
@@ -105,13 +105,13 @@ class Job(NamedTuple):
         return address_of(self.function)
 
 
-class Product(NamedTuple):
+class TensorJob(NamedTuple):
     """A job of the tensor engine that may wait for others (`simulator.native.loop.tensor_queue`).
 
     It is divided along the partitions of its first operand, the results, by its one division; what
     loads a tile has none, and `keep` is the job that copies the tile. Word `image` is the address
     of the tile's image, `apart` how far the images of several threads are apart. `streams`: it is a
-    `simulator.native.matmul.gemm.Multiply`.
+    `simulator.native.matmul.gemm.MultiplyKernel`.
     """
 
     job: Job
@@ -136,7 +136,7 @@ class Bound:
     __slots__ = ("jobs", "keep", "products")
 
     def __init__(
-        self, jobs: Sequence[Job], keep: Any = None, products: Sequence[Product] = ()
+        self, jobs: Sequence[Job], keep: Any = None, products: Sequence[TensorJob] = ()
     ) -> None:
         self.jobs = tuple(jobs)
         self.keep = keep
@@ -224,7 +224,7 @@ class Plan:
         self.result = result
         self._type = words_type(len(words))
         self._words = bytes(self._type(*words))
-        self._footprints: list[Footprint] = [
+        self._footprints: list[ViewFootprint] = [
             footprint(view.shape, view.strides, view.dtype.itemsize) for view in views
         ]
         # Whether an operand at the destination's address is the same elements in the same order.

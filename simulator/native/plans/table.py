@@ -30,7 +30,7 @@ def plans(row: type[MachineInstruction]) -> Callable[[Planner], Planner]:
 Part = Callable[[Window], Window]
 
 
-class Touch(NamedTuple):
+class PartialTouch(NamedTuple):
     """The operand at `position` is read, or written over, in part, as far as `when(values)`."""
 
     position: int
@@ -38,7 +38,7 @@ class Touch(NamedTuple):
     when: Callable[[Sequence[Any]], bool]
 
 
-_TOUCHES: dict[str, Touch] = {}
+_TOUCHES: dict[str, PartialTouch] = {}
 
 
 def touches(
@@ -49,13 +49,13 @@ def touches(
     """Registers the decorated function as what `row` touches of an operand."""
 
     def register(function: Part) -> Part:
-        _TOUCHES[row.name] = Touch(position, function, when)
+        _TOUCHES[row.name] = PartialTouch(position, function, when)
         return function
 
     return register
 
 
-def touch(instruction: Instruction) -> Touch | None:
+def touch(instruction: Instruction) -> PartialTouch | None:
     """What an instruction touches of an operand, where that is not all of it or where it updates
     the operand and still writes over all of it."""
     found = _TOUCHES.get(instruction.row.name)

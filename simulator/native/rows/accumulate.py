@@ -15,8 +15,8 @@ from simulator.native.codegen.expressions import covers
 from simulator.native.plans.plan import Bound, Plan
 from simulator.native.plans.table import plans
 from simulator.native.rows.elementwise import (
+    MapInput,
     MapStep,
-    Operand,
     converting,
     map_plan,
     number,
@@ -82,7 +82,7 @@ class AccumulatingPlan:
         elif command is ReduceCommand.reduce:
             started = registers
         values = (registers, reduced, started)
-        first: Operand | None = tile(2, registers)
+        first: MapInput | None = tile(2, registers)
         if started is not registers:
             first = scalar_operand(2, started, registers)
         if first is None:
@@ -105,7 +105,7 @@ class AccumulatingPlan:
 
 def accumulating(
     dst: Array,
-    inputs: Sequence[Operand],
+    inputs: Sequence[MapInput],
     steps: Sequence[MapStep],
     op: AluOperator,
     command: ReduceCommand,
@@ -120,7 +120,7 @@ def accumulating(
     if op.identity is None or op.finish is not None or not covers("alu", op.name, "float32"):
         return None
 
-    def summed(target: Array, sources: Sequence[Operand]) -> AccumulatingPlan | None:
+    def summed(target: Array, sources: Sequence[MapInput]) -> AccumulatingPlan | None:
         plan = map_plan("float32", target, sources, steps, sums=(op.name, values))
         if plan is None:
             return None

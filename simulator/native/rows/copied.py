@@ -9,14 +9,14 @@ import numpy as np
 
 from isa.dtypes import DTYPES
 from isa.enums import Engine
-from isa.meaning import Affine, Apply, Choose, Element, Kept, Pattern, Term
+from isa.meaning import AffineNumber, Apply, Choose, Element, Pattern, Term, Unchanged
 from isa.spec import MachineInstruction
 from simulator.native.codegen.expressions import covers
 from simulator.native.plans.plan import Plan
 from simulator.native.rows.copy import convert_plan, through_float32
 from simulator.native.rows.elementwise import (
+    MapInput,
     MapStep,
-    Operand,
     affine,
     constant,
     converting,
@@ -33,7 +33,7 @@ _WORD = 4
 """Bytes of what is computed with."""
 
 
-def affine_operand(dst: Array, term: Affine, values: Values) -> Operand | None:
+def affine_operand(dst: Array, term: AffineNumber, values: Values) -> MapInput | None:
     """Affine numbers, if they are as many as the destination's elements."""
     fields = values.fields
     steps = [(int(count), int(step)) for step, count in fields[term.pattern]]
@@ -42,7 +42,7 @@ def affine_operand(dst: Array, term: Affine, values: Values) -> Operand | None:
     return affine(fields[term.offset], [(dst.shape[0], fields[term.multiplier]), *steps])
 
 
-def counting(dst: Array, term: Affine, values: Values) -> Plan | None:
+def counting(dst: Array, term: AffineNumber, values: Values) -> Plan | None:
     """dst = affine numbers."""
     numbers = affine_operand(dst, term, values)
     row = DTYPES[dtype_name(dst)]
@@ -76,7 +76,7 @@ def copying(
         return copy(dst, fields[result.field])
     stored = pattern_of(dtype_name(dst))
 
-    def immediate(term: Element) -> Operand:
+    def immediate(term: Element) -> MapInput:
         taken = number_of(row, term.field)
         return number(
             row.field_names.index(term.field), pattern, lambda value: stored(taken(value))
@@ -90,13 +90,13 @@ def copying(
             named["predicate"] = tile(row.field_names.index(condition.field), view, unsigned(view))
             named["reverse"] = values.is_set(result.reverse)
         else:
-            assert isinstance(condition, Apply) and isinstance(condition.terms[0], Affine)
+            assert isinstance(condition, Apply) and isinstance(condition.terms[0], AffineNumber)
             operator = values.operator(condition.table, condition.operator)
             named["predicate"] = affine_operand(dst, condition.terms[0], values)
             named["test"] = operator.name
             if named["predicate"] is None or not covers("alu", operator.name, "int32"):
                 return None
-        if not isinstance(other, Kept):
+        if not isinstance(other, Unchanged):
             assert isinstance(other, Element)
             named["otherwise"] = immediate(other)
         result = result.chosen

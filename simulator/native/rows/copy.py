@@ -9,7 +9,7 @@ from functools import partial
 from isa.enums import Engine
 from isa.machine import vector
 from simulator.memory import LINE
-from simulator.native.codegen.nest import Nest
+from simulator.native.codegen.nest import NestWords
 from simulator.native.codegen.text import FunctionText, Value
 from simulator.native.plans.iteration_space import Dim, IterationSpace, dims, space
 from simulator.native.plans.plan import Plan, nest_divisions, nest_words, ranked, same_orders
@@ -38,7 +38,7 @@ class CopyRows:
 
     def text(self, name: str) -> str:
         f = FunctionText(name)
-        nest = Nest(f, 2, self.rank)
+        nest = NestWords(f, 2, self.rank)
         count = f.binary("mul", nest.counts[-1], f.integer(self.size))
         if self.past_caches:
             nest.rows(lambda pointers: _copy_past_caches(f, pointers[0], pointers[1], count))
@@ -96,7 +96,7 @@ def _copy_past_caches(f: FunctionText, target: Value, source: Value, count: Valu
 
 
 @dataclass(frozen=True, slots=True)
-class Transpose:
+class TransposeKernel:
     """dst[..., i, j] = src[..., j, i] for elements of `size` bytes; j is adjacent in dst, i in src.
 
     The last two dimensions of the nest are i and j.
@@ -107,7 +107,7 @@ class Transpose:
 
     def text(self, name: str) -> str:
         f = FunctionText(name)
-        nest = Nest(f, 2, self.rank)
+        nest = NestWords(f, 2, self.rank)
         strides = nest.strides[0][-2], nest.strides[1][-1]
         nest.rows(lambda pointers: turn(f, self.size, nest.counts[-2:], strides, pointers), inner=2)
         return f.text()
@@ -208,7 +208,7 @@ def bits_plan(
     found = space([dims(dst.shape, dst.strides), source_dims])
     if found is None:
         return None
-    kernel: type[CopyRows | Transpose] = CopyRows
+    kernel: type[CopyRows | TransposeKernel] = CopyRows
     if found.strides[0][-1:] != (size,) or found.strides[1][-1:] != (size,):
         turned = _turned(found, size)
         if turned is None:
@@ -245,7 +245,7 @@ def bits_plan(
 
 def _turned(
     found: IterationSpace, size: int
-) -> tuple[IterationSpace, type[CopyRows | Transpose]] | None:
+) -> tuple[IterationSpace, type[CopyRows | TransposeKernel]] | None:
     """The space with the dimension that is adjacent in the destination last, and before it the one
     that is adjacent in the source, if that is another one; None where there are no such dimensions.
     """
@@ -260,7 +260,7 @@ def _turned(
         return tuple(values[index] for index in order)
 
     turned = IterationSpace(moved(found.counts), (moved(target), moved(origin)))
-    return turned, Transpose if far != near else CopyRows
+    return turned, TransposeKernel if far != near else CopyRows
 
 
 def convert_plan(dst: Array, source: Array) -> Plan | None:

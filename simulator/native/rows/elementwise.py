@@ -15,7 +15,7 @@ from isa.dtypes import DTYPES, DTypeKind
 from simulator.memory import LINE
 from simulator.native.codegen import ports
 from simulator.native.codegen.expressions import TABLES, lane_type, print_expression
-from simulator.native.codegen.nest import Nest
+from simulator.native.codegen.nest import NestWords
 from simulator.native.codegen.text import FunctionText, Value
 from simulator.native.plans.iteration_space import Dim, by_partition, column, dims, space
 from simulator.native.plans.plan import (
@@ -47,7 +47,7 @@ _SHORT = (scalar.Negate, scalar.Absolute, scalar.Not)
 
 
 @dataclass(frozen=True, slots=True)
-class Map:
+class MapKernel:
     """output = the last step's result, or the input where there is no step.
 
     `domain`: the type in which it computes ("float32", an integer type, an unsigned type for bit
@@ -104,7 +104,7 @@ class Map:
             arrays.append(self.predicate)
         if self.sums is not None:
             arrays.append("float32")
-        nest = Nest(f, 1 + len(arrays) + self._is_affine, self.rank)
+        nest = NestWords(f, 1 + len(arrays) + self._is_affine, self.rank)
         sizes = [DTYPES[dtype].size for dtype in (self.output, *arrays)]
         numbers: list[Value] = []
         for dtype, access in self.inputs:
@@ -311,8 +311,8 @@ class Map:
         return f.select(f.compare(comparison, mask, f.like(mask, 0)), result, old)
 
 
-class Operand:
-    """One input of a `Map` while it is planned: where it stands, and what it is."""
+class MapInput:
+    """One input of a `MapKernel` while it is planned: where it stands, and what it is."""
 
     __slots__ = ("access", "dims", "dtype", "first", "pack", "position", "size", "view")
 
@@ -327,7 +327,7 @@ class Operand:
         self.first = 0
 
 
-def add_number_words(words: list[int], operands: Iterable[Operand]) -> list[tuple[int, int, Pack]]:
+def add_number_words(words: list[int], operands: Iterable[MapInput]) -> list[tuple[int, int, Pack]]:
     """Add a word for each operand that is a number: (word, position, how it is packed)."""
     numbers = []
     for operand in operands:
@@ -339,37 +339,37 @@ def add_number_words(words: list[int], operands: Iterable[Operand]) -> list[tupl
 
 def tile(
     position: int, view: Array, dtype: str | None = None, order: Sequence[Dim] | None = None
-) -> Operand:
+) -> MapInput:
     """An operand with an element for each of the output; `order`: its dimensions, if they are to
     be walked in another order."""
-    operand = Operand(position, dtype or dtype_name(view), "tile")
+    operand = MapInput(position, dtype or dtype_name(view), "tile")
     operand.view = view
     operand.dims = list(order or dims(view.shape, view.strides))
     return operand
 
 
-def column_of(position: int, view: Array, data: Array, dtype: str | None = None) -> Operand:
+def column_of(position: int, view: Array, data: Array, dtype: str | None = None) -> MapInput:
     """A [P, 1] operand, broadcast over the free dimensions of `data`."""
-    operand = Operand(position, dtype or dtype_name(view), "column")
+    operand = MapInput(position, dtype or dtype_name(view), "column")
     per_partition = data.size // max(data.shape[0], 1)
     operand.view = view
     operand.dims = column(view.shape, view.strides, per_partition)
     return operand
 
 
-def number(position: int, dtype: str = "float32", pack: Pack = float32_word) -> Operand:
+def number(position: int, dtype: str = "float32", pack: Pack = float32_word) -> MapInput:
     """An immediate."""
-    return Operand(position, dtype, "number", pack)
+    return MapInput(position, dtype, "number", pack)
 
 
-def constant(word: int, dtype: str = "float32") -> Operand:
+def constant(word: int, dtype: str = "float32") -> MapInput:
     """A number that the row does not carry, as its bits."""
     return number(0, dtype, lambda value: word)
 
 
-def affine(first: int, steps: Sequence[Dim]) -> Operand:
+def affine(first: int, steps: Sequence[Dim]) -> MapInput:
     """32-bit integers that begin with `first` and grow by the strides of these dimensions."""
-    operand = Operand(0, "int32", "affine")
+    operand = MapInput(0, "int32", "affine")
     operand.size = 0
     operand.dims = list(steps)
     operand.first = first
@@ -379,16 +379,16 @@ def affine(first: int, steps: Sequence[Dim]) -> Operand:
 def map_plan(
     domain: str,
     output: Array,
-    inputs: Sequence[Operand],
+    inputs: Sequence[MapInput],
     steps: Sequence[MapStep],
-    predicate: Operand | None = None,
+    predicate: MapInput | None = None,
     reverse: bool = False,
     output_dtype: str | None = None,
     sums: tuple[str, int] | None = None,
     test: str | None = None,
-    otherwise: Operand | None = None,
+    otherwise: MapInput | None = None,
 ) -> Plan | None:
-    """The plan of a `Map` whose output is the instruction's first value.
+    """The plan of a `MapKernel` whose output is the instruction's first value.
 
     `sums`: an operator, and the position of an fp32 array [P] for the reductions of each
     partition's results; None then unless a partition's elements are one row. With `test` the
@@ -414,7 +414,7 @@ def map_plan(
     nest = ranked(found)
     if nest is None or (sums is not None and not contiguous):
         return None
-    kernel = Map(
+    kernel = MapKernel(
         domain,
         tuple((operand.dtype, operand.access) for operand in inputs),
         tuple(steps),
@@ -464,7 +464,7 @@ def converting(*views: Array) -> bool:
     return all(ports.converts(dtype_name(view)) for view in views)
 
 
-def scalar_operand(position: int, value: Any, data: Array) -> Operand | None:
+def scalar_operand(position: int, value: Any, data: Array) -> MapInput | None:
     """A number, or a column of fp32 values; None where native code has no form of it."""
     if not isinstance(value, np.ndarray):
         return number(position)

@@ -12,7 +12,14 @@ from isa.alu import AluOperator
 from simulator.native.codegen.expressions import covers
 from simulator.native.plans.iteration_space import dims, space
 from simulator.native.plans.plan import Bound, Plan, float32_word
-from simulator.native.rows.elementwise import MapStep, Operand, constant, converting, map_plan, tile
+from simulator.native.rows.elementwise import (
+    MapInput,
+    MapStep,
+    constant,
+    converting,
+    map_plan,
+    tile,
+)
 from simulator.views import Array, bits
 
 if TYPE_CHECKING:
@@ -74,7 +81,7 @@ def from_first(
     count, step = (row.counts or (1,))[0], (row.strides[0] or (data.dtype.itemsize,))[0]
     first, others = _split(data, kept, count, step)
     sums = np.empty(first.shape, np.float32)
-    inputs: list[Operand] = [tile(1, first)]
+    inputs: list[MapInput] = [tile(1, first)]
     steps: list[MapStep] = [("alu", "bypass", (0,))]
     if count > 1:
         inputs.append(tile(2, sums))

@@ -20,7 +20,7 @@ from isa.dtypes import DTYPES, DTypeKind
 from isa.enums import Engine
 from isa.machine import dma
 from isa.spec import MachineInstruction
-from simulator.native.codegen.nest import Nest, loops
+from simulator.native.codegen.nest import NestWords, loops
 from simulator.native.codegen.text import FunctionText, Value
 from simulator.native.plans.iteration_space import Dim, dims, space
 from simulator.native.plans.plan import (
@@ -73,7 +73,7 @@ class MoveRows:
 
     def text(self, name: str) -> str:
         f = FunctionText(name)
-        nest = Nest(f, 3, self.rank)
+        nest = NestWords(f, 3, self.rank)
         pitch = f.word(nest.used)
         lane = f"i{DTYPES[self.index].bits}"
 
@@ -92,7 +92,7 @@ class MoveRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class IndexCheck:
     """Whether all indices are between 0 and a bound and, if `distinct`, no two are equal.
 
     Words: 1 if not, else 0, which this writes; the indices; the bound; counts; strides.
@@ -192,7 +192,7 @@ class Moving(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class MovePlan:
     """How to move rows or elements of one layout. `positions` says where the operands are among the
-    values (`view_at`); `checked` are the words of `inside`, which is an `Inside`."""
+    values (`view_at`); `checked` are the words of `inside`, which is an `IndexCheck`."""
 
     row: type[MachineInstruction]
     move: Moving
@@ -252,7 +252,7 @@ def move_plan(
     scatters = move.picked == WRITTEN
     if scatters and prod(rows.counts) > _MOST_DISTINCT:
         return None
-    inside = compiled(Inside(index, len(rows.counts), scatters))
+    inside = compiled(IndexCheck(index, len(rows.counts), scatters))
     if inside is None:
         return None
     bounds = (0, 0, max(move.bound, 0), *rows.counts, *rows.strides[0])

@@ -36,7 +36,7 @@ class RowLayout(NamedTuple):
     elements: int = 0
 
 
-class Rows(NamedTuple):
+class OperandRows(NamedTuple):
     """An operand while it is planned: its layout, bytes from row to row, and one row."""
 
     layout: RowLayout
@@ -53,14 +53,14 @@ class Rows(NamedTuple):
         """Counts and strides of a row, and how many elements it has."""
         return [*self.row.counts, *self.row.strides[0], self.size]
 
-    def in_step(self, other: Rows) -> bool:
+    def in_step(self, other: OperandRows) -> bool:
         """Whether these rows, at the address of others, are the same elements one by one."""
         size = DTYPES[self.layout.dtype].size
         same = size == DTYPES[other.layout.dtype].size and self[1:] == other[1:]
         return same and separate(zip(self.row.counts, self.row.strides[0]), size)
 
 
-def rows_of(view: Array, dtype: str | None = None, read: bool = False) -> Rows | None:
+def rows_of(view: Array, dtype: str | None = None, read: bool = False) -> OperandRows | None:
     """The rows of a view [P, *free]; None where native code has no form of them."""
     found = space([free_dims(view)])
     return None if found is None else _rows(view, found, dtype or dtype_name(view), read)
@@ -71,7 +71,7 @@ def free_dims(view: Array) -> list[Dim]:
     return list(zip(view.shape[1:], view.strides[1:]))
 
 
-def alike(left: Array, right: Array) -> tuple[Rows | None, Rows | None]:
+def alike(left: Array, right: Array) -> tuple[OperandRows | None, OperandRows | None]:
     """The rows of two views, the first of which is read, in the same dimensions."""
     found = space([free_dims(left), free_dims(right)])
     if found is None:
@@ -80,7 +80,7 @@ def alike(left: Array, right: Array) -> tuple[Rows | None, Rows | None]:
     return _rows(left, first, dtype_name(left), True), _rows(right, second, dtype_name(right))
 
 
-def _rows(view: Array, found: IterationSpace, dtype: str, read: bool = False) -> Rows | None:
+def _rows(view: Array, found: IterationSpace, dtype: str, read: bool = False) -> OperandRows | None:
     row = next((row for rank in _RANKS if (row := found.padded(rank)) is not None), None)
     if row is None:
         return None
@@ -91,7 +91,9 @@ def _rows(view: Array, found: IterationSpace, dtype: str, read: bool = False) ->
         elements = next((room for room in _ROOMS if room >= count), 0)
         if not elements:
             return None
-    return Rows(RowLayout(dtype, len(row.counts), contiguous, elements), view.strides[0], row)
+    return OperandRows(
+        RowLayout(dtype, len(row.counts), contiguous, elements), view.strides[0], row
+    )
 
 
 class Lines:
@@ -219,7 +221,7 @@ class Lines:
 
 def lines_plan(
     kernel: Any,
-    operands: Sequence[tuple[int, Array, Rows]],
+    operands: Sequence[tuple[int, Array, OperandRows]],
     numbers: Sequence[tuple[int, Pack]] = (),
     same_order: Sequence[bool] = (),
 ) -> Plan | None:

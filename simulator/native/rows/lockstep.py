@@ -10,13 +10,13 @@ import math
 from collections.abc import Callable, Sequence
 
 from simulator.native.codegen.library import MicroKernel
-from simulator.native.codegen.nest import Nest
+from simulator.native.codegen.nest import NestWords
 from simulator.native.codegen.text import FunctionText, Value
 from simulator.native.plans.iteration_space import Dim, IterationSpace, partitioned
 from simulator.native.plans.plan import Plan, nest_divisions, nest_words, same_orders
 from simulator.native.plans.table import compiled
 from simulator.native.rows.copy import transposed
-from simulator.native.rows.elementwise import Operand, add_number_words
+from simulator.native.rows.elementwise import MapInput, add_number_words
 
 LANES = 16
 
@@ -48,8 +48,8 @@ def lockstep(operands: Sequence[Sequence[Dim]]) -> IterationSpace | None:
 def plan_lockstep(
     kernel: MicroKernel,
     space: IterationSpace,
-    operands: Sequence[Operand],
-    inputs: Sequence[Operand],
+    operands: Sequence[MapInput],
+    inputs: Sequence[MapInput],
 ) -> Plan | None:
     """The plan of a micro-kernel for operands in a space, the one that is written first; `inputs`
     has the numbers, which come in its order behind the words of the nest."""
@@ -103,7 +103,7 @@ class RowGroup:
 
 
 class Lockstep:
-    """The rows of a `Nest` whose first dimension is partitions; the innermost one is adjacent
+    """The rows of a `NestWords` whose first dimension is partitions; the innermost one is adjacent
     elements of every operand that an element is read from or written to, if `contiguous`.
 
     `lanes` and `sizes` are the LLVM types and bytes of the elements of the operand that is written,
@@ -111,7 +111,7 @@ class Lockstep:
     """
 
     def __init__(
-        self, nest: Nest, lanes: Sequence[str], sizes: Sequence[int], contiguous: bool
+        self, nest: NestWords, lanes: Sequence[str], sizes: Sequence[int], contiguous: bool
     ) -> None:
         self.f = nest.f
         self.nest = nest

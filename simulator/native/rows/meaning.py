@@ -12,7 +12,7 @@ from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine import MACHINE_INSTRUCTIONS
 from isa.meaning import (
-    Affine,
+    AffineNumber,
     Apply,
     Choose,
     Element,
@@ -30,8 +30,8 @@ from simulator.native.plans.table import PLANNERS, Planner
 from simulator.native.rows.accumulate import AccumulatingPlan, accumulating
 from simulator.native.rows.copied import copying, counting
 from simulator.native.rows.elementwise import (
+    MapInput,
     MapStep,
-    Operand,
     affine,
     column_of,
     constant,
@@ -59,7 +59,7 @@ class _Steps:
     ) -> None:
         self.row, self.values, self.element = row, values, element
         self._numbers: dict[Term, int] = {}
-        self.inputs: list[Operand | None] = []
+        self.inputs: list[MapInput | None] = []
         used = self._used(term)
         fold = row.meaning.fold if row.meaning is not None else None
         self.previous = next((leaf for leaf in used if isinstance(leaf, Previous)), None)
@@ -81,7 +81,7 @@ class _Steps:
         inside = self._parts(term)
         return [leaf for part in inside for leaf in self._used(part)] if inside else [term]
 
-    def _input(self, leaf: Term) -> Operand | None:
+    def _input(self, leaf: Term) -> MapInput | None:
         fields, shape = self.values.fields, self.values.shape
         elements = int(np.prod(shape[1:]))
         if isinstance(leaf, Number):
@@ -137,7 +137,7 @@ def _plan(
     values = Values(row, fields)
     if meaning.copies:
         return copying(row, engine, dst, meaning.result, values)
-    if isinstance(meaning.result, Affine):
+    if isinstance(meaning.result, AffineNumber):
         return counting(dst, meaning.result, values)
     element = element_type(row, values, engine)
     if element == "float32" and not converting(dst):

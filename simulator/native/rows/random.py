@@ -13,12 +13,12 @@ from isa.enums import Engine
 from isa.machine import random
 from isa.machine.random import GENERATORS, Algorithm, Generator
 from simulator.native.codegen import ports
-from simulator.native.codegen.nest import Nest
+from simulator.native.codegen.nest import NestWords
 from simulator.native.codegen.text import FunctionText, Value
 from simulator.native.plans.plan import Bound, Plan
 from simulator.native.plans.table import plans
 from simulator.native.rows.elementwise import (
-    Operand,
+    MapInput,
     column_of,
     converting,
     scalar_operand,
@@ -123,7 +123,7 @@ class Draw(ABC):
         f = FunctionText(name)
         columns = sum(access == "column" for _, access in self.others)
         states = 1 + len(self.tiles) + columns
-        nest = Nest(f, states + 1, self.rank)
+        nest = NestWords(f, states + 1, self.rank)
         dtypes = (self.output, *self.tiles)
         lanes = [f"i{DTYPES[dtype].bits}" for dtype in dtypes]
         rows = Lockstep(nest, lanes, [DTYPES[dtype].size for dtype in dtypes], self.contiguous)
@@ -213,7 +213,7 @@ class GeneratorPlan:
 
     __slots__ = ("_inputs", "_kernel", "_output", "_plans", "result")
 
-    def __init__(self, kernel: type[Draw], output: Operand, inputs: Sequence[Operand]) -> None:
+    def __init__(self, kernel: type[Draw], output: MapInput, inputs: Sequence[MapInput]) -> None:
         self._kernel = kernel
         self._output = output
         self._inputs = tuple(inputs)

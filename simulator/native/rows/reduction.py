@@ -13,7 +13,7 @@ from isa.enums import Engine
 from isa.machine import vector
 from simulator.native.codegen import ports
 from simulator.native.codegen.expressions import covers
-from simulator.native.codegen.nest import Nest, loops
+from simulator.native.codegen.nest import NestWords, loops
 from simulator.native.codegen.text import FunctionText, Value
 from simulator.native.plans.iteration_space import dims, space
 from simulator.native.plans.plan import Plan, nest_divisions, nest_words, ranked
@@ -28,7 +28,7 @@ REDUCED_RANKS = (1, 4)
 
 
 @dataclass(frozen=True, slots=True)
-class Reduce:
+class ReduceKernel:
     """dst = the reduction of each row of the source.
 
     Operands are the destination and the source; `rank` dimensions are kept. `reduced` further
@@ -47,7 +47,7 @@ class Reduce:
 
     def text(self, name: str) -> str:
         f = FunctionText(name)
-        nest = Nest(f, 2, self.rank)
+        nest = NestWords(f, 2, self.rank)
         counts = [f.word(nest.used + i) for i in range(self.reduced)]
         strides = [f.word(nest.used + self.reduced + i) for i in range(self.reduced)]
         reducer = Reducer(f, self.operator, self.domain)
@@ -117,7 +117,7 @@ def tensor_reduce(
     reduced = None if row is None else ranked(row, REDUCED_RANKS)
     if nest is None or reduced is None:
         return None
-    kernel = Reduce(
+    kernel = ReduceKernel(
         domain,
         op.name,
         dtype_name(data) if op.arithmetic else unsigned(data),

@@ -13,12 +13,12 @@ from isa.dtypes import DTYPES
 from isa.enums import ReduceCommand
 from simulator.native.codegen import ports
 from simulator.native.codegen.expressions import TABLES, covers, print_expression
-from simulator.native.codegen.nest import Nest
+from simulator.native.codegen.nest import NestWords
 from simulator.native.codegen.text import FunctionText, Value
 from simulator.native.plans.plan import Bound, Plan
 from simulator.native.rows.elementwise import (
+    MapInput,
     MapStep,
-    Operand,
     column_of,
     number,
     scalar_operand,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class ScanKernel:
     """output[i] = carried = the result of the last step, all in fp32.
 
     Steps take the carried value, then the inputs, then earlier results. `inputs`: dtype and access
@@ -61,7 +61,7 @@ class Scan:
         f = FunctionText(name)
         tiles = [dtype for dtype, access in self.inputs if access == "tile"]
         arrays = [dtype for dtype, access in self.inputs if access != "number"]
-        nest = Nest(f, 1 + len(arrays) + self.keeps, self.rank)
+        nest = NestWords(f, 1 + len(arrays) + self.keeps, self.rank)
         read_or_written = [self.output, *tiles]
         lanes = [f"i{DTYPES[dtype].bits}" for dtype in read_or_written]
         sizes = [DTYPES[dtype].size for dtype in read_or_written]
@@ -112,13 +112,13 @@ class Scan:
 
 def scan_plan(
     dst: Array,
-    inputs: Sequence[Operand],
-    initial: Operand,
+    inputs: Sequence[MapInput],
+    initial: MapInput,
     steps: Sequence[MapStep],
-    kept: Operand | None = None,
+    kept: MapInput | None = None,
 ) -> Plan | None:
-    """The plan of a `Scan` over these tiles, columns and numbers, tiles first; `kept` takes the
-    last values."""
+    """The plan of a `ScanKernel` over these tiles, columns and numbers, tiles first; `kept` takes
+    the last values."""
     result = tile(0, dst)
     sources = [*inputs, initial]
     if not all(covers(table, name, "float32") for table, name, _ in steps):
@@ -134,7 +134,7 @@ def scan_plan(
         for operand, strides in zip(operands, space.strides)
         if operand.access == "tile"
     )
-    kernel = Scan(
+    kernel = ScanKernel(
         tuple((operand.dtype, operand.access) for operand in sources),
         tuple(steps),
         result.dtype,
@@ -170,21 +170,21 @@ class CumulativePlan:
 
 def cumulative(
     dst: Array,
-    inputs: Sequence[Operand],
+    inputs: Sequence[MapInput],
     steps: Sequence[MapStep],
     op: AluOperator,
     command: ReduceCommand,
     values: int,
     initial: tuple[int, Any] | None = None,
 ) -> CumulativePlan | None:
-    """The plan of a row of `values` fields that applies `steps`, as of a `Scan`, and folds each
-    result into the accumulate register, from where the destination takes it. `initial`: position
-    and value of what load_reduce loads."""
+    """The plan of a row of `values` fields that applies `steps`, as of a `ScanKernel`, and folds
+    each result into the accumulate register, from where the destination takes it. `initial`:
+    position and value of what load_reduce loads."""
     if alu_ufunc(op.name) is None or any(operand.access != "tile" for operand in inputs[:1]):
         return None
     # Behind the row's fields are the registers and the operator's beginning.
     kept = column_of(values, np.empty((dst.shape[0], 1), np.float32), dst)
-    start: Operand | None = kept
+    start: MapInput | None = kept
     if command in STARTS:
         start = number(values + 1)
     elif command is ReduceCommand.load_reduce:

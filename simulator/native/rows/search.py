@@ -120,7 +120,7 @@ class _Largest:
 
 
 @dataclass(frozen=True, slots=True)
-class Largest:
+class LargestOfRows:
     """The SLOTS largest elements of each row, in descending order."""
 
     result: RowLayout
@@ -342,7 +342,9 @@ def max8(engine: Engine, dst: Array, src: Array) -> Plan | None:
     result, source = rows_of(dst), rows_of(src, read=True)
     if result is None or source is None or not converting(dst, src) or source.size < SLOTS:
         return None
-    return lines_plan(Largest(result.layout, source.layout), [(0, dst, result), (1, src, source)])
+    return lines_plan(
+        LargestOfRows(result.layout, source.layout), [(0, dst, result), (1, src, source)]
+    )
 
 
 @plans(search.FindIndex8)

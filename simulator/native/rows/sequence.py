@@ -175,7 +175,7 @@ _KEY, _INDEX = 16, 0xFFFF
 
 
 @dataclass(frozen=True, slots=True)
-class Largest:
+class LargestOfSequences:
     """The K largest of sequences in order: element i is in partition i % 16, column i // 16.
 
     Elements are sorted by the upper half of words: numbers in the order of the bfloat16 values, NaN
@@ -321,5 +321,5 @@ def top_k(engine: Engine, values: Array, indices: Array, src: Array, n: int) -> 
     known = tuple(step for step in steps if step is not None)
     if len(known) < len(steps) or names != ["bfloat16", "uint32", "bfloat16"] or n > _INDEX + 1:
         return None
-    function = compiled(Largest())
+    function = compiled(LargestOfSequences())
     return None if function is None else TopKPlan(function, known)

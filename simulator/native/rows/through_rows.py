@@ -10,14 +10,14 @@ import numpy as np
 from simulator.native.plans.iteration_space import dims
 from simulator.native.plans.plan import Bound, Plan, inner_job
 from simulator.native.rows.copy import bits_plan
-from simulator.native.rows.elementwise import Operand, tile
+from simulator.native.rows.elementwise import MapInput, tile
 from simulator.views import Array, bits
 
 if TYPE_CHECKING:
     from simulator.device_state import CoreState
 
 
-class Binding(Protocol):
+class Binder(Protocol):
     """What `Plan.bind` is of."""
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
@@ -39,7 +39,7 @@ def rows_like(view: Array) -> Array:
     return np.empty((view.shape[0], view.size // max(view.shape[0], 1)), view.dtype)
 
 
-def as_rows(operands: Sequence[Operand]) -> list[Operand]:
+def as_rows(operands: Sequence[MapInput]) -> list[MapInput]:
     """The operands with rows in the place of tiles."""
     return [
         tile(operand.position, rows_like(operand.view), operand.dtype)
@@ -49,7 +49,7 @@ def as_rows(operands: Sequence[Operand]) -> list[Operand]:
     ]
 
 
-def copied_rows(dst: Array, operands: Sequence[Operand]) -> list[CopiedRow] | None:
+def copied_rows(dst: Array, operands: Sequence[MapInput]) -> list[CopiedRow] | None:
     """How a destination and the tiles among operands are copied; None where they cannot be."""
     views = [(0, dst)]
     views += [(o.position, o.view) for o in operands if o.access == "tile" and o.view is not None]
@@ -69,7 +69,7 @@ class ThroughRows:
 
     __slots__ = ("_plan", "_rows", "result")
 
-    def __init__(self, plan: Binding, rows: Sequence[CopiedRow]) -> None:
+    def __init__(self, plan: Binder, rows: Sequence[CopiedRow]) -> None:
         self._plan = plan
         self._rows = tuple(rows)
         self.result = None

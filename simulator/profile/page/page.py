@@ -14,7 +14,7 @@ from typing import Any
 from isa.program import Program
 from isa.sections import html
 from isa.target import resolve
-from simulator.profile.comparison import Comparison
+from simulator.profile.comparison import ProfileComparison
 from simulator.profile.files import complete
 from simulator.profile.page.columns import drawn
 from simulator.profile.perfetto import require_spans
@@ -65,7 +65,7 @@ def page(program: Program, timeline: Timeline, found: Profile, other: Profile | 
         f'<h2>Source</h2><div id="source">{_source(found)}</div>',
     ]
     if other is not None:
-        compared = html(Comparison(other, found).sections())
+        compared = html(ProfileComparison(other, found).sections())
         parts.insert(2, f'<h2>Comparison</h2><div id="comparison">{compared}</div>')
     parts.append(f'<h2>Report</h2><div id="report">{html(found.sections(40))}</div>')
     folder = files("simulator.profile.page")

@@ -17,7 +17,7 @@ from graph_compiler.hlo.operators.row import (
     Array,
     CalledWork,
     Evaluation,
-    Operator,
+    HloOperator,
     Work,
     check_scalar_computation,
     operand_array,
@@ -42,7 +42,7 @@ def _pack(values: list[Array]) -> Any:
     return values[0] if len(values) == 1 else tuple(values)
 
 
-class Collective(Operator):
+class Collective(HloOperator):
     """An operation in which the ranks of a group exchange values."""
 
     attributes: ClassVar[tuple[str, ...]] = (*GROUP_FIELDS,)
@@ -353,7 +353,7 @@ class CollectiveBroadcast(Collective):
         return list(gathered[0])
 
 
-class CollectivePermute(Operator):
+class CollectivePermute(HloOperator):
     """The operand of the rank that sends to this one; zeros where none does."""
 
     opcode = "collective-permute"
@@ -395,7 +395,7 @@ class CollectivePermute(Operator):
         return [np.zeros_like(operand) for operand in operands]
 
 
-class PartitionId(Operator):
+class PartitionId(HloOperator):
     """Number of this rank among the partitions, as u32."""
 
     opcode = "partition-id"
@@ -442,7 +442,7 @@ class AllReduceDone(OptimizationBarrier):
     stablehlo = ""
 
 
-class Started(Operator):
+class Started(HloOperator):
     """Begins a collective; gives (operands, results, contexts ...)."""
 
     builders: ClassVar[tuple[str, ...]] = ()

@@ -31,7 +31,7 @@ GROUP_FIELDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Numbering:
+class RankOrder:
     """Ranks in an array of `sizes`, transposed by `order`, cut into `count` groups of `size`.
 
     `devices`: the rank at each place, as ids or as (sizes, order) of a numbering; () for 0, 1, ...
@@ -64,14 +64,14 @@ class Numbering:
         return turned.reshape(self.count, self.size).tolist()
 
 
-def _of_iota(iota: Any) -> Numbering:
+def _of_iota(iota: Any) -> RankOrder:
     count, size = int(iota.num_replica_groups), int(iota.num_devices_per_group)
     sizes = tuple(iota.iota_reshape_dims) or (count * size,)
     order = tuple(iota.iota_transpose_perm) or tuple(range(len(sizes)))
-    return Numbering(count, size, sizes, order)
+    return RankOrder(count, size, sizes, order)
 
 
-def _of_mesh(stated: Any) -> Numbering | None:
+def _of_mesh(stated: Any) -> RankOrder | None:
     """Groups along axes of a mesh, the other axes outside; None for axes that it does not have."""
     if stated.mesh is None:
         return None
@@ -98,10 +98,10 @@ def _of_mesh(stated: Any) -> Numbering | None:
     turned = stated.mesh.iota_transform
     if turned is not None:
         devices = (tuple(turned.reshape_dims), tuple(turned.transpose_perm))
-    return Numbering(count, size, tuple(sizes), (*outside, *inside), devices)
+    return RankOrder(count, size, tuple(sizes), (*outside, *inside), devices)
 
 
-def _numbering(instruction: Instruction) -> Numbering | None:
+def _numbering(instruction: Instruction) -> RankOrder | None:
     """Groups that are stated by numbers or axes. Raises NeuronError hlo-shape-mismatch."""
     mesh = instruction.attributes.get("mesh_axes_replica_group_list")
     devices = instruction.attributes.get("collective_device_list")

@@ -20,7 +20,7 @@ from graph_compiler.hlo.operators.numerics import precise
 from graph_compiler.hlo.operators.row import (
     Array,
     Evaluation,
-    Operator,
+    HloOperator,
     require_shape,
     shape_error,
     subject,
@@ -63,7 +63,7 @@ def meaning(*targets: str) -> Callable[[Meaning], Meaning]:
     return enter
 
 
-class CustomCall(Operator):
+class CustomCall(HloOperator):
     """An operation that its target names; see `CUSTOM_CALLS`."""
 
     opcode = "custom-call"

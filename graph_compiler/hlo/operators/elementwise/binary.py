@@ -19,7 +19,7 @@ from graph_compiler.hlo.operators.row import (
     TRANSCENDENTAL,
     Array,
     Evaluation,
-    Operator,
+    HloOperator,
     operand_array,
     require_kind,
     require_shape,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ANY = NUMBER | {"boolean"}
 
 
-class Binary(Operator):
+class Binary(HloOperator):
     """A function of two elements of one type; shapes are equal, nothing is broadcast."""
 
     arity = (2, 2)

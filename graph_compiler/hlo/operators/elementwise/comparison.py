@@ -13,7 +13,7 @@ from graph_compiler.hlo.operators.row import (
     ARITHMETIC,
     Array,
     Evaluation,
-    Operator,
+    HloOperator,
     operand_array,
     require_shape,
     require_type,
@@ -64,7 +64,7 @@ class Compare(Binary):
         return function(widen(x), widen(y))
 
 
-class Select(Operator):
+class Select(HloOperator):
     """Elements of operand 1 where the pred of operand 0 is true, else of operand 2.
 
     A scalar pred chooses for the whole value, which may then be a tuple.
@@ -110,7 +110,7 @@ class Select(Operator):
         return np.where(predicate, yes, no)
 
 
-class Clamp(Operator):
+class Clamp(HloOperator):
     """min(max(x, low), high) of operands (low, x, high); bounds may be scalars. NaN propagates."""
 
     opcode = "clamp"

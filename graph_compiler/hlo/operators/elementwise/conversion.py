@@ -12,7 +12,7 @@ from graph_compiler.hlo.operators.row import (
     ARITHMETIC,
     Array,
     Evaluation,
-    Operator,
+    HloOperator,
     operand_array,
     require_shape,
     require_type,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from graph_compiler.hlo.types import Shape
 
 
-class Convert(Operator):
+class Convert(HloOperator):
     """The values in the result's element type.
 
     Floats to integers truncate and saturate, NaN gives 0; into floats nearest even.
@@ -48,7 +48,7 @@ class Convert(Operator):
         return convert(operands[0], source, target)
 
 
-class StochasticConvert(Operator):
+class StochasticConvert(HloOperator):
     """Rounds up or down to a neighbour with the probability that its nearness gives.
 
     Operand 1 holds random unsigned integers as wide as the elements: the magnitude is rounded up
@@ -94,7 +94,7 @@ class StochasticConvert(Operator):
         return convert(rounded, PRIMITIVE_TYPES["f64"], instruction.shape.primitive)
 
 
-class BitcastConvert(Operator):
+class BitcastConvert(HloOperator):
     """The bits of the operand read as another element type.
 
     A narrower type adds a last dimension, a wider one takes the last dimension away; the lowest

@@ -11,7 +11,7 @@ from graph_compiler.hlo.operators.row import (
     ARITHMETIC,
     Array,
     Evaluation,
-    Operator,
+    HloOperator,
     operand_array,
     require_kind,
 )
@@ -27,7 +27,7 @@ INTEGER = frozenset({"signed", "unsigned"})
 BITS = frozenset({"boolean", "signed", "unsigned"})
 
 
-class Unary(Operator):
+class Unary(HloOperator):
     """A function of each element; the result has the operand's shape and element type."""
 
     arity = (1, 1)
