@@ -24,7 +24,7 @@ from pathlib import Path
 from emulated_aarch64 import ROOT, Unavailable, prepare
 
 SHORT = (
-    "tests/simulator/test_bits_on_any_machine.py",
+    "tests/simulator/test_special_values.py",
     "tests/simulator/test_native_conversion.py",
     "tests/isa/test_dtypes.py",
     "tests/isa/test_container.py",
@@ -43,7 +43,7 @@ FILES = (
             *("microscaled", "gemm", "indexed"),
         )
     ),
-    *("tests/simulator/test_bits_on_any_machine.py", "tests/simulator/test_conversion.py"),
+    *("tests/simulator/test_special_values.py", "tests/simulator/test_conversion.py"),
     *("tests/simulator/test_elementwise.py", "tests/simulator/test_activation_accuracy.py"),
     *("tests/simulator/test_resealed.py", "tests/simulator/test_impossible.py"),
     *("tests/nki/test_neuron_dtypes.py", "tests/nki/test_spine_kernels.py"),

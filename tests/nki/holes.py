@@ -5,7 +5,7 @@ warning, which all modes give at the line `# here` (where there is none, at the 
 Other tests have what else may decide what runs (`tests/simulator/test_uninitialised_control.py`),
 what two cores write (`test_same_writes.py`, `test_replicated.py`), overlaps within one instruction
 and sums in PSUM (`test_warnings.py`), addresses (`test_shared_addresses.py`), and runs that do not
-end (`test_limits.py`).
+end (`test_watchdog.py`).
 """
 
 from collections.abc import Callable

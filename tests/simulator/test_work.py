@@ -45,7 +45,7 @@ def test_the_floor_is_the_verdict_wherever_a_profile_shows_itself(tmp_path) -> N
     )
     fewer, *rest = metrics.advice
     assert fewer.text == "make x, a, out bfloat16 (the caller passes a like that)"
-    assert metrics.verdict.startswith(said + "32-bit operands at test_floor.py")
+    assert metrics.verdict.startswith(said + "32-bit operands at test_work.py")
     said = metrics.verdict
     assert f"verdict            {said[:60]}" in metrics.text()
     assert html.escape(said) in metrics._repr_html_()
@@ -75,7 +75,7 @@ def test_fewer_bytes_are_what_lowers_the_floor() -> None:
     metrics = nki.profile(powers)(np.ones((1024, 2048), np.float32))[1]
     assert metrics.bottleneck == "32-bit operands"
     assert "at the floor of DMA bandwidth" in metrics.verdict
-    assert "such as: 32-bit operands at test_floor.py" in metrics.verdict
+    assert "such as: 32-bit operands at test_work.py" in metrics.verdict
 
 
 def test_what_helps_at_each_floor() -> None:
