@@ -70,9 +70,10 @@ def _hoisted(kernel: TracedKernel, line: Line, loads: bool) -> Iterator[Changed]
         if elsewhere:
             text = f"take what line {', '.join(map(str, elsewhere))} makes, which is the same"
             yield Changed("repeated work", text, new, of=of)
+        elif loads:
+            yield Changed("hoistable load", "load it once, before the loop", new, of=of)
         else:
-            what, verb = ("load", "load") if loads else ("work", "make")
-            yield Changed(f"hoistable {what}", f"{verb} it once, before the loop", new, of=of)
+            yield Changed("hoistable work", "make it once, before the loop", new, of=of)
 
 
 _OWN_STATE = frozenset({ACCUMULATORS, STATIONARY, TABLE})
