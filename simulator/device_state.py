@@ -53,8 +53,6 @@ class Capacity:
 class Arena:
     """An on-chip memory: `partitions` rows of `partition_bytes`, `pitch` bytes apart."""
 
-    __slots__ = ("buffer", "partition_bytes", "partitions", "pitch")
-
     def __init__(self, partitions: int, partition_bytes: int) -> None:
         self.partitions = partitions
         self.partition_bytes = partition_bytes
@@ -93,8 +91,6 @@ class LoadedTiles:
     first; a tile that is set goes to them too. `strips` is its memory for tiles that are multiplied
     by them, for each thread.
     """
-
-    __slots__ = ("_residents", "_tiles", "strips")
 
     def __init__(self) -> None:
         self.strips: list[Any] = []
@@ -148,22 +144,6 @@ class CoreState:
     [P / 8, n] of the source of the next `QuantizeMx` in which nothing is initialised, if some are.
     """
 
-    __slots__ = (
-        "accumulators",
-        "allocations",
-        "device",
-        "engine",
-        "number",
-        "psum",
-        "random",
-        "registers",
-        "sbuf",
-        "start_partition",
-        "stationary",
-        "threads",
-        "unknown_groups",
-    )
-
     def __init__(self, target: Target, device: Device | None = None, number: int = 0) -> None:
         self.device = device if device is not None else Device(target, cores=0)
         partitions, capacity = int(target.partitions.value), self.device.capacity
@@ -205,8 +185,6 @@ class Device:
     messages call the tensors, as far as they are known, `parts` what they call those that lie
     within others, by (the other one, first byte, one past the last).
     """
-
-    __slots__ = ("capacity", "cores", "names", "parts", "target", "tensors")
 
     def __init__(self, target: Target, cores: int = 1, capacity: Capacity | None = None) -> None:
         self.target = target

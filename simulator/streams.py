@@ -71,24 +71,6 @@ class RunningStream:
     instruction at `pc` raised an error. `semaphores` are shared by the streams of a core.
     """
 
-    __slots__ = (
-        "budget",
-        "engine",
-        "events",
-        "failed",
-        "halted",
-        "instructions",
-        "issued",
-        "look_at",
-        "pc",
-        "registers",
-        "semaphores",
-        "state",
-        "steps",
-        "traced",
-        "watchdog",
-    )
-
     def __init__(
         self,
         engine: Engine,

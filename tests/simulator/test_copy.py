@@ -58,10 +58,10 @@ def test_stores_across_partitions_move_blocks() -> None:
         for dst, src in ((b, a.T), (a.T, b), (a.T, a.T.copy(order="K")))
     ]
     assert plans[0] is not None and plans[1] is not None and plans[2] is not None
-    assert plans[0].function is plans[1].function
-    assert plans[2].function is not plans[0].function
+    assert plans[0].job.function is plans[1].job.function
+    assert plans[2].job.function is not plans[0].job.function
     plain = bits_plan(a, a.copy(), dims(a.shape, a.strides))
-    assert plain is not None and plain.function is plans[2].function
+    assert plain is not None and plain.job.function is plans[2].job.function
 
 
 @pytest.mark.parametrize("dtype", ("float32", "bfloat16", "float8_e4m3", "int16"))

@@ -21,6 +21,7 @@ from simulator.native.codegen import ports
 from simulator.native.codegen.levels import Form
 from simulator.native.codegen.structure import StructureText
 from simulator.native.codegen.text import WORD, FunctionText, Value
+from simulator.native.rows.copy import transposed
 from simulator.numerics.matmul import SHORT, fits_short
 
 HEADER = 192
@@ -437,22 +438,6 @@ class _Making:
 def smaller(f: FunctionText, least: Value, pairs: Value) -> Value:
     """The lesser of the least `magnitudes_less_one` so far and those of pairs, lane by lane."""
     return f.intrinsic("umin", least, magnitudes_less_one(f, pairs))
-
-
-def transposed(f: FunctionText, rows: Sequence[Value]) -> list[Value]:
-    """The columns of as many vectors as they have lanes, a power of two."""
-    found = list(rows)
-    lanes, step = range(len(found)), 1
-    while step < len(found):
-        for i in lanes:
-            if i & step:
-                continue
-            pair = found[i], found[i + step]
-            upper = [lane if not lane & step else len(lanes) + lane - step for lane in lanes]
-            lower = [lane + step if not lane & step else len(lanes) + lane for lane in lanes]
-            found[i], found[i + step] = f.shuffle(*pair, upper), f.shuffle(*pair, lower)
-        step *= 2
-    return found
 
 
 def make_columns(f: StructureText, image: Value, first: Value, count: Value) -> None:

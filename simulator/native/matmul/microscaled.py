@@ -28,12 +28,21 @@ from simulator.native.matmul.gemm_image import Word, holds
 from simulator.native.matmul.plans import (
     LoadPlan,
     MultiplyPlan,
+    adjacent,
     load_plan,
     multiply_plan,
     resident,
 )
-from simulator.native.plans.iteration_space import dims, space
-from simulator.native.plans.plan import Bound, Division, Guarded, Job, address, apart, words_type
+from simulator.native.plans.plan import (
+    Bound,
+    Compound,
+    Division,
+    Guarded,
+    Job,
+    address,
+    apart,
+    words_type,
+)
 from simulator.native.plans.table import compiled, plans, touches
 from simulator.numerics.packed import lane_bits
 from simulator.numerics.special_values import CANONICAL
@@ -285,11 +294,7 @@ def _bounded(f: FunctionText, lane: str, value: Value) -> Value:
 
 def _in_rows(*views: Array) -> bool:
     """Whether the elements of each partition of all views are adjacent."""
-    for view in views:
-        row = space([dims(view.shape[1:], view.strides[1:])])
-        if not view.size or row is None or row.strides[0] not in ((), (view.dtype.itemsize,)):
-            return False
-    return True
+    return all(view.size and adjacent(view) for view in views)
 
 
 def _packed(view: Array, scale: Array, loaded: bool) -> tuple[Function, Function] | None:
@@ -331,13 +336,12 @@ def _suiting(function: Function, view: Array, scale: Array, at: int, *loaded: in
 
 
 @dataclass(frozen=True, slots=True)
-class LoadMxPlan:
+class LoadMxPlan(Compound):
     """How to load a packed tile: its values are made where the tile is held."""
 
     dequantize: Function
     suits: Function
     load: LoadPlan
-    result: None = None
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """The call for these operands."""
@@ -362,13 +366,12 @@ def load_stationary_mx(engine: Engine, src: Array, scale: Array, row: int) -> Lo
 
 
 @dataclass(frozen=True, slots=True)
-class MultiplyMxPlan:
+class MultiplyMxPlan(Compound):
     """How to multiply by a packed tile: by its values, in memory that instructions share."""
 
     dequantize: Function
     suits: Function
     multiply: MultiplyPlan
-    result: None = None
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """The call for these operands."""
@@ -418,11 +421,10 @@ class Quantizing(Bound):
 
 
 @dataclass(frozen=True, slots=True)
-class QuantizePlan:
+class QuantizePlan(Compound):
     """How to quantise a source of one layout."""
 
     function: Function
-    result: None = None
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """The call for these operands; None where they may overlap."""

@@ -8,6 +8,7 @@ between.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,7 @@ from simulator.native.plans.iteration_space import dims, space
 from simulator.native.plans.plan import (
     Bound,
     Call,
+    Compound,
     Division,
     Job,
     Plan,
@@ -54,7 +56,7 @@ from simulator.native.plans.plan import (
     repeating_job,
     words_type,
 )
-from simulator.native.plans.table import compiled, plans
+from simulator.native.plans.table import Planner, compiled, plans
 from simulator.native.rows.copy import convert_plan
 from simulator.native.rows.elementwise import converting, map_plan, tile
 from simulator.oracle.table import KERNELS
@@ -123,18 +125,6 @@ class HeldTile(StationaryTile):
     addresses, images lie `APART` bytes apart, and `scratch` is memory for operands that are not
     rows.
     """
-
-    __slots__ = (
-        "_headers",
-        "_maker",
-        "_memory",
-        "_scratch",
-        "_strips",
-        "_widened",
-        "copy",
-        "image",
-        "threads",
-    )
 
     def __init__(
         self, threads: int = 1, strips: Sequence[Any] = (), sbuf: Arena | None = None
@@ -251,23 +241,17 @@ def adjacent(view: Array) -> bool:
     return row is not None and row.strides[0] in ((), (view.dtype.itemsize,))
 
 
-class LoadPlan:
-    """How to load a source of one layout as a [K, M] tile.
+@dataclass(frozen=True, slots=True)
+class LoadPlan(Compound):
+    """How to load a source of one dtype as a [K, M] tile, whose image is made by `maker`.
 
     A source that is not rows in memory is copied first (`before`), as it is.
     """
 
-    __slots__ = ("_before", "_dtype", "_function", "_hold", "_maker", "_name", "_shape", "result")
-
-    def __init__(
-        self, source: Array, block: Blocking, shape: tuple[int, int], before: Plan | None
-    ) -> None:
-        self._dtype, self._name = source.dtype, dtype_name(source)
-        self._function, self._hold = _function(Load()), _function(Hold())
-        self._maker = _image_maker(self._name, block)
-        self._shape = shape
-        self._before = before
-        self.result = None
+    dtype: str
+    maker: Function
+    shape: tuple[int, int]
+    before: Plan | None
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """The call for these operands."""
@@ -275,22 +259,22 @@ class LoadPlan:
         if source is None:
             return None
         held = resident(state, corner)
-        copy = held.copy_as(self._shape, self._dtype)
-        words = held.load_words(self._shape, self._name, self._maker)
-        keep = held, self._maker
-        if self._before is None:
+        load = self.in_place(held)
+        words, keep = load.words, (held, self.maker)
+        if self.before is None:
             words[1], words[4] = address(source), source.strides[0]
-            job = Job(self._function, words, ((1, 0),))
+            job = load._replace(slots=((1, 0),))
             # Where it waits, what multiplies by the tile makes an image of the tile itself.
-            hold = Job(self._hold, words_type(len(TILE))(*words[: len(TILE)]), ((1, 0),))
+            tile = words_type(len(TILE))(*words[: len(TILE)])
+            hold = Job(_function(Hold()), tile, ((1, 0),))
             product = TensorJob(hold, TILE.index("image"), APART, keep=job)
             return Bound([job], keep, [product])
-        before = inner_job(self._before, state, copy, source, 1, 0)
-        return Bound([before, Job(self._function, words)], keep)
+        copy = held.copy_as(self.shape, view_dtype(self.dtype))
+        return Bound([inner_job(self.before, state, copy, source, 1, 0), load], keep)
 
     def in_place(self, held: HeldTile) -> Job:
         """What loads a tile that is in the memory of the copy already."""
-        return Job(self._function, held.load_words(self._shape, self._name, self._maker))
+        return Job(_function(Load()), held.load_words(self.shape, self.dtype, self.maker))
 
 
 def load_plan(src: Array, depth: int) -> LoadPlan | None:
@@ -305,7 +289,8 @@ def load_plan(src: Array, depth: int) -> LoadPlan | None:
         before = convert_plan(np.empty(shape, src.dtype), src)
         if before is None:
             return None
-    return LoadPlan(src, block, shape, before)
+    name = dtype_name(src)
+    return LoadPlan(name, _image_maker(name, block), shape, before)
 
 
 @plans(tensor.LoadStationary)
@@ -347,31 +332,19 @@ class UsingTile(Bound):
             self._refuse()
 
 
-class MultiplyPlan:
+@dataclass(frozen=True, slots=True)
+class MultiplyPlan(Compound):
     """How to run a multiplication for operands of one layout.
 
     A moving tile that is not rows in memory is copied into scratch first (`before`); results that
     are not come from scratch (`after`).
     """
 
-    __slots__ = ("_after", "_before", "_function", "_make", "_row", "_shape", "result")
-
-    def __init__(
-        self,
-        row: type[MachineInstruction],
-        make: Function,
-        function: Function,
-        shape: tuple[int, int],
-        before: Plan | None,
-        after: Plan | None,
-    ) -> None:
-        self._row = row
-        self._make = make
-        self._function = function
-        self._shape = shape
-        self._before = before
-        self._after = after
-        self.result = None
+    row: type[MachineInstruction]
+    function: Function
+    shape: tuple[int, int]
+    before: Plan | None
+    after: Plan | None
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """The call for these operands; None where results that are added up repeat."""
@@ -379,25 +352,25 @@ class MultiplyPlan:
         if dst is None or moving is None:
             return None
         held = resident(state, corner)
-        depth, rows = self._shape
+        depth, rows = self.shape
         columns = moving.size // depth
         target, streamed = dst, moving
-        first = [Job(self._make, words_type(3)(held.image, depth, rows))]
+        first = [Job(_function(Make()), words_type(3)(held.image, depth, rows))]
         last: list[Job] = []
         slots: list[tuple[int, int]] = []
-        if self._after is None:
+        if self.after is None:
             slots.append((0, 0))
         else:
             target = held.scratch("products", (rows, columns), np.dtype(np.float32))
-            behind = repeating_job(self._after, state, dst, target, 0, 0)
+            behind = repeating_job(self.after, state, dst, target, 0, 0)
             if behind is None:
                 return None
             last.append(behind)
-        if self._before is None:
+        if self.before is None:
             slots.append((1, 1))
         else:
             streamed = held.scratch("moving", (depth, columns), moving.dtype)
-            first.append(inner_job(self._before, state, streamed, moving, 1, 1))
+            first.append(inner_job(self.before, state, streamed, moving, 1, 1))
         words = words_type(len(WORDS))(
             *(address(target), address(streamed), held.image, depth, rows, columns),
             *(target.strides[0], streamed.strides[0], 0, rows),
@@ -409,17 +382,17 @@ class MultiplyPlan:
         else:
             along = Division(4, ((0, target.strides[0]), (8, 1)), ROWS_TOGETHER)
         job = Job(
-            self._function,
+            self.function,
             words,
             tuple(slots),
             (False,) * (len(slots) - 1),
             (along,),
             depth * rows * columns // _SUMS_AS_AN_ELEMENT,
         )
-        refuse = partial(KERNELS[self._row.name], state, *values)
+        refuse = partial(KERNELS[self.row.name], state, *values)
         keep = held, target, streamed
         products = []
-        if self._before is None and self._after is None:
+        if self.before is None and self.after is None:
             rows_of = Division(4, ((0, target.strides[0]), (8, 1)), ROWS_TOGETHER)
             waiting = job._replace(divisions=(rows_of,))
             products.append(TensorJob(waiting, WORDS.index("image"), APART, streams=True))
@@ -448,7 +421,7 @@ def multiply_plan(
             return None
     output = dtype_name(dst) if stores else "float32"
     function = _function(MultiplyKernel(dtype_name(moving), output, accumulate and stores, block))
-    return MultiplyPlan(row, _function(Make()), function, (depth, rows), before, after)
+    return MultiplyPlan(row, function, (depth, rows), before, after)
 
 
 def _rows_like(view: Array, rows: int, dtype: Any) -> Array:
@@ -456,25 +429,23 @@ def _rows_like(view: Array, rows: int, dtype: Any) -> Array:
     return np.empty((rows, view.size // rows), dtype)
 
 
-@plans(tensor.MultiplyMoving)
-def multiply_moving(
-    engine: Engine, dst: Array, moving: Array, accumulate: bool, row: int, column: int
-) -> MultiplyPlan | None:
-    return multiply_plan(tensor.MultiplyMoving, dst, moving, accumulate, moving.shape[0])
+def _multiplying(row: type[MachineInstruction], deeper: int) -> Planner:
+    """The planner of a row that takes so many rows of K from each partition."""
+
+    def plan(
+        engine: Engine, dst: Array, moving: Array, accumulate: bool, *corner: int
+    ) -> MultiplyPlan | None:
+        return multiply_plan(row, dst, moving, accumulate, deeper * moving.shape[0])
+
+    return plan
 
 
-@plans(tensor.MultiplyMovingOneZero)
-def multiply_moving_one_zero(
-    engine: Engine, dst: Array, moving: Array, accumulate: bool, row: int, column: int
-) -> MultiplyPlan | None:
-    return multiply_plan(tensor.MultiplyMovingOneZero, dst, moving, accumulate, moving.shape[0])
-
-
-@plans(tensor.MultiplyMovingPairs)
-def multiply_moving_pairs(
-    engine: Engine, dst: Array, moving: Array, accumulate: bool, row: int
-) -> MultiplyPlan | None:
-    return multiply_plan(tensor.MultiplyMovingPairs, dst, moving, accumulate, 2 * moving.shape[0])
+for _row, _deeper in (
+    (tensor.MultiplyMoving, 1),
+    (tensor.MultiplyMovingOneZero, 1),
+    (tensor.MultiplyMovingPairs, 2),
+):
+    plans(_row)(_multiplying(_row, _deeper))
 
 
 def _from_scratch(dst: Array, accumulate: bool) -> Plan | None:
@@ -486,26 +457,16 @@ def _from_scratch(dst: Array, accumulate: bool) -> Plan | None:
     return map_plan("float32", dst, inputs, steps)
 
 
-class TransposePlan:
+@dataclass(frozen=True, slots=True)
+class TransposePlan(Compound):
     """How to run TransposeStationary into a destination of one layout, from a tile of a dtype;
     `turn` does so where elements stay as they are and rows of the destination are adjacent ones."""
 
-    __slots__ = ("_dtype", "_expect", "_plan", "_shape", "_turn", "result")
-
-    def __init__(
-        self,
-        dtype: np.dtype[Any],
-        expect: Function,
-        turn: Function | None,
-        plan: Plan,
-        shape: tuple[int, int],
-    ) -> None:
-        self._dtype = dtype
-        self._expect = expect
-        self._turn = turn
-        self._plan = plan
-        self._shape = shape
-        self.result = None
+    dtype: np.dtype[Any]
+    expect: Function
+    turn: Function | None
+    plan: Plan
+    shape: tuple[int, int]
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """The call for this destination, if the loaded tile has the dtype; else NumPy converts."""
@@ -519,19 +480,19 @@ class TransposePlan:
         if dst is None:
             return None
         held = resident(state, corner)
-        code = DTYPES[dtype_name(turned := held.copy_as(self._shape, self._dtype).T)].code
-        words = words_type(4)(held.image, *self._shape, code)
-        jobs = Job(self._expect, words), inner_job(self._plan, state, dst, turned, 0, 0)
+        code = DTYPES[dtype_name(turned := held.copy_as(self.shape, self.dtype).T)].code
+        words = words_type(4)(held.image, *self.shape, code)
+        jobs = Job(self.expect, words), inner_job(self.plan, state, dst, turned, 0, 0)
         products = []
-        if self._turn is not None:
-            depth, columns = self._shape
+        if self.turn is not None:
+            depth, columns = self.shape
             down = dst.strides[0]
             arguments = address(dst), held.image, depth, columns, code, 0, columns, down
             rows = Division(
                 TURN.index("rows"), ((0, down), (TURN.index("first"), 1)), ROWS_TOGETHER
             )
             job = Job(
-                *(self._turn, words_type(len(TURN))(*arguments), ((0, 0),)),
+                *(self.turn, words_type(len(TURN))(*arguments), ((0, 0),)),
                 divisions=(rows,),
                 work=dst.size,
             )

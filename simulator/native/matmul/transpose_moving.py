@@ -17,7 +17,7 @@ from simulator.native.codegen.ports import decode
 from simulator.native.codegen.text import WORD, FunctionText, Value
 from simulator.native.matmul.gemm_image import Word, holds
 from simulator.native.matmul.plans import TransposePlan, adjacent, resident, transpose_plan
-from simulator.native.plans.plan import Guarded, Job, address, words_type
+from simulator.native.plans.plan import Compound, Guarded, Job, address, words_type
 from simulator.native.plans.table import compiled, plans
 from simulator.native.rows.elementwise import converting
 from simulator.numerics.conversion import store
@@ -87,14 +87,13 @@ class Streams:
 
 
 @dataclass(frozen=True, slots=True)
-class TransposeMovingPlan:
+class TransposeMovingPlan(Compound):
     """How to run TransposeMoving for operands of one layout: as TransposeStationary where what is
     streamed is the identity and the tile has the destination's dtype, else by NumPy."""
 
     plan: TransposePlan
     streams: Function
     identity: Array
-    result: None = None
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Guarded | None:
         """The call for these operands."""
@@ -153,7 +152,7 @@ class Finite:
 
 
 @dataclass(frozen=True, slots=True)
-class MultipliedPlan:
+class MultipliedPlan(Compound):
     """How to run TransposeStationary where the identity matrix is multiplied by: as it is where all
     of the tile is finite, else by NumPy."""
 
@@ -161,7 +160,6 @@ class MultipliedPlan:
     finite: Function
     shape: tuple[int, int]
     code: int
-    result: None = None
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Guarded | None:
         """The call for this destination."""

@@ -169,32 +169,25 @@ class Guarded(Bound):
         return self._result
 
 
+class Compound:
+    """A plan made of others, or of jobs of its own: its `bind` does as that of `Plan`."""
+
+    __slots__ = ()
+
+    result: Any = None
+
+
 class Plan:
     """How to call `function` for operands of one layout; `result` is what the instruction returns.
 
     `words` are all argument words, pointers and numbers being 0; the first ones are the pointers
     of the operands at `positions` among the instruction's values. `numbers` are (word, position,
     function from the value to its word). The first operand is the one that is written; each of the
-    others must be apart from it, or be the same bytes in the same order. `divisions`, `work`,
-    `past_caches`, `unread`, `counted` and `hints`: as of `Job`.
+    others must be apart from it, or be the same bytes in the same order. `members` are those of the
+    `job`, which has no words before it is bound.
     """
 
-    __slots__ = (
-        "_apart",
-        "_footprints",
-        "_type",
-        "_words",
-        "counted",
-        "divisions",
-        "function",
-        "hints",
-        "numbers",
-        "past_caches",
-        "positions",
-        "result",
-        "unread",
-        "work",
-    )
+    __slots__ = ("_footprints", "_type", "_words", "job", "numbers", "positions", "result")
 
     def __init__(
         self,
@@ -204,67 +197,47 @@ class Plan:
         words: Sequence[int],
         numbers: Sequence[tuple[int, int, Pack]] = (),
         same_order: Sequence[bool] = (),
-        result: Any = None,
-        divisions: Sequence[Division] = (),
-        work: int = 0,
-        past_caches: Callable[[], Function | None] | None = None,
-        counted: Sequence[int] = (),
-        hints: Sequence[int] = (),
-        unread: Callable[[], Function | None] | None = None,
+        **members: Any,
     ) -> None:
-        self.function = function
-        self.counted = tuple(counted)
-        self.hints = hints
-        self.past_caches = past_caches
-        self.unread = unread
-        self.divisions = tuple(divisions)
-        self.work = work
         self.positions = tuple(positions)
         self.numbers = tuple(numbers)
-        self.result = result
+        self.result: Any = None
+        slots = tuple(enumerate(positions))
+        # Whether an operand at the destination's address is the same elements in the same order.
+        self.job = Job(function, None, slots, tuple(same_order), by_row=True, **members)
         self._type = words_type(len(words))
         self._words = bytes(self._type(*words))
         self._footprints: list[ViewFootprint] = [
             footprint(view.shape, view.strides, view.dtype.itemsize) for view in views
         ]
-        # Whether an operand at the destination's address is the same elements in the same order.
-        self._apart = tuple(same_order)
 
-    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
+    def bind(
+        self, state: CoreState, values: Sequence[Any], own: Sequence[Any] = ()
+    ) -> Bound | None:
         """The call for these values; None where an operand is missing, or operands overlap so that
-        order would matter."""
+        order would matter. `own` are further operands, behind the values: memory of the engine's
+        own, which nobody else moves."""
         words = self._type.from_buffer_copy(self._words)
-        written = 0
+        job, given, written = self.job, [*values, *own], 0
         for slot, position in enumerate(self.positions):
-            view = values[position]
+            view = given[position]
             if view is None:
                 return None
             words[slot] = place = address(view)
             if not slot:
                 written = place
-            elif not (place == written and self._apart[slot - 1]) and not disjoint(
+            elif not (place == written and job.same[slot - 1]) and not disjoint(
                 written, self._footprints[0], place, self._footprints[slot]
             ):
                 return None
         for slot, position, pack in self.numbers:
-            words[slot] = pack(values[position])
-        for hint in self.hints:
+            words[slot] = pack(given[position])
+        for hint in job.hints:
             words[hint] = written
-        slots = tuple(enumerate(self.positions))
-        job = Job(
-            self.function,
-            words,
-            slots,
-            self._apart,
-            self.divisions,
-            self.work,
-            by_row=True,
-            past_caches=self.past_caches,
-            unread=self.unread,
-            counted=self.counted,
-            hints=self.hints,
-        )
-        return Bound([job])
+        slots = job.slots
+        if own:
+            slots = tuple(slot for slot in slots if slot[1] < len(values))
+        return Bound([job._replace(words=words, slots=slots)], own)
 
 
 def apart(left: Array, right: Array) -> bool:
@@ -329,17 +302,17 @@ LEAST_RUN = 64
 """Elements of a row that stay together when it is divided."""
 
 
-def nest_divisions(space: IterationSpace, dimensions: int) -> list[Division]:
+def nest_divisions(space: IterationSpace, dimensions: int) -> tuple[Division, ...]:
     """How words of `nest_words` can be divided along their outermost dimensions."""
     operands, rank = len(space.strides), len(space.counts)
-    return [
+    return tuple(
         Division(
             operands + dimension,
             tuple((index, strides[dimension]) for index, strides in enumerate(space.strides)),
             LEAST_RUN if dimension == rank - 1 else 1,
         )
         for dimension in range(dimensions)
-    ]
+    )
 
 
 def same_orders(space: IterationSpace, sizes: Sequence[int]) -> list[bool]:

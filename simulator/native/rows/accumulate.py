@@ -4,6 +4,7 @@ partition into the accumulate registers."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from isa.alu import AluOperator
 from isa.enums import Engine, ReduceCommand
 from isa.machine import accumulate, scalar
 from simulator.native.codegen.expressions import covers
-from simulator.native.plans.plan import Bound, Plan
+from simulator.native.plans.plan import Bound, Compound, Plan
 from simulator.native.plans.table import plans
 from simulator.native.rows.elementwise import (
     MapInput,
@@ -31,50 +32,35 @@ if TYPE_CHECKING:
     from simulator.device_state import CoreState
 
 
-class AccumulatingPlan:
+@dataclass(frozen=True, slots=True)
+class AccumulatingPlan(Compound):
     """A `Plan` with one more operand for the reductions of the partitions' results, which then are
     folded into the registers. `initial` is the position of what load_reduce loads, if any."""
 
-    __slots__ = ("_command", "_initial", "_op", "_partitions", "_plan", "result")
-
-    def __init__(
-        self,
-        plan: Plan,
-        op: AluOperator,
-        partitions: int,
-        command: ReduceCommand,
-        initial: int | None,
-    ) -> None:
-        self._plan = plan
-        self._op = op
-        self._partitions = partitions
-        self._command = command
-        self._initial = initial
-        self.result = None
+    plan: Plan
+    op: AluOperator
+    partitions: int
+    command: ReduceCommand
+    initial: int | None
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """As `Plan.bind`, for the engine and the partitions that the state has now."""
-        reduced = np.empty((self._partitions, 1), np.float32)
-        compute = self._plan.bind(state, [*values, reduced])
+        reduced = np.empty((self.partitions, 1), np.float32)
+        compute = self.plan.bind(state, values, [reduced])
         if compute is None:
             return None
-        registers = accumulators(state, self._partitions)[:, np.newaxis]
-        initial = None if self._initial is None else values[self._initial]
+        registers = accumulators(state, self.partitions)[:, np.newaxis]
+        initial = None if self.initial is None else values[self.initial]
         fold = self._fold(state, registers, reduced, initial)
-        if fold is None:
-            return None
-        first = compute.jobs[0]
-        own = tuple(slot for slot in first.slots if slot[1] < len(values))
-        # The scratch is the last operand, so that the flags still go with the slots.
-        return Bound([first._replace(slots=own), *fold.jobs], (registers, reduced))
+        return fold and Bound([*compute.jobs, *fold.jobs], (registers, reduced))
 
     def _fold(
         self, state: CoreState, registers: Array, reduced: Array, initial: Any
     ) -> Bound | None:
         """registers = start <op> reduced, or the start alone. The start is the operator's identity,
         what they hold, or what is loaded: `simulator.oracle.accumulate.start`."""
-        command = self._command
-        started: Any = self._op.identity
+        command = self.command
+        started: Any = self.op.identity
         if command is ReduceCommand.load_reduce:
             if initial is None:
                 return None
@@ -90,7 +76,7 @@ class AccumulatingPlan:
         if command is ReduceCommand.reset:
             plan = map_plan("float32", registers, [first], ())
         else:
-            steps = [("alu", self._op.name, (0, 1))]
+            steps = [("alu", self.op.name, (0, 1))]
             plan = map_plan("float32", registers, [first, tile(1, reduced)], steps)
         call = None if plan is None else plan.bind(state, values)
         if call is None:
@@ -98,8 +84,8 @@ class AccumulatingPlan:
         (job,) = call.jobs
         # What is loaded is an operand; registers and sums are memory of the engine's own.
         slots: list[tuple[int, int]] = []
-        if self._initial is not None and isinstance(started, np.ndarray) and started is initial:
-            slots += [(slot, self._initial) for slot, at in job.slots if at == 2]
+        if self.initial is not None and isinstance(started, np.ndarray) and started is initial:
+            slots += [(slot, self.initial) for slot, at in job.slots if at == 2]
         return Bound([job._replace(slots=tuple(slots), written=0, same=())])
 
 
@@ -133,24 +119,17 @@ def accumulating(
     return None if rows is None or plan is None else ThroughRows(plan, rows)
 
 
-class ReadPlan:
+@dataclass(frozen=True, slots=True)
+class ReadPlan(Compound):
     """How to read the accumulate registers into a destination of one layout: times a factor."""
 
-    __slots__ = ("_factor", "_plan", "result")
-
-    def __init__(self, plan: Plan, factor: float) -> None:
-        self._plan = plan
-        self._factor = factor
-        self.result = None
+    plan: Plan
+    factor: float
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """As `Plan.bind`, for the engine and the partitions that the state has now."""
         registers = accumulators(state, values[0].shape[0])[:, np.newaxis]
-        call = self._plan.bind(state, (values[0], registers, self._factor))
-        if call is None:
-            return None
-        (job,) = call.jobs
-        return Bound([job._replace(slots=job.slots[:1], same=())], registers)
+        return self.plan.bind(state, values[:1], [registers, self.factor])
 
 
 def _reading(dst: Array, negate: bool, lanes: int) -> ReadPlan | None:

@@ -117,5 +117,5 @@ def partition_reduce(engine: Engine, dst: Array, data: Array, op: AluOperator) -
     along = Division(3, ((0, sizes[0]), (1, sizes[1])), WIDTH)
     views = [dst, data]
     return Plan(
-        function, views, (0, 1), words, same_order=[False], divisions=[along], work=data.size
+        function, views, (0, 1), words, same_order=[False], divisions=(along,), work=data.size
     )

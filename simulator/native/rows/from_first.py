@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 from isa.alu import AluOperator
 from simulator.native.codegen.expressions import covers
 from simulator.native.plans.iteration_space import dims, space
-from simulator.native.plans.plan import Bound, Plan, float32_word
+from simulator.native.plans.plan import Bound, Compound, Plan, float32_word
 from simulator.native.rows.elementwise import (
     MapInput,
     MapStep,
@@ -35,37 +36,29 @@ def _split(data: Array, kept: int, count: int, step: int) -> tuple[Array, Array]
     return rows[..., 0], rows[..., 1:]
 
 
-class FromFirstPlan:
+@dataclass(frozen=True, slots=True)
+class FromFirstPlan(Compound):
     """How to reduce rows of one layout: `total` adds up the others, `combine` takes the sum off."""
 
-    __slots__ = ("_combine", "_rows", "_total", "result")
-
-    def __init__(self, total: Plan | None, combine: Plan, rows: tuple[int, int, int]) -> None:
-        self._total = total
-        self._combine = combine
-        self._rows = rows
-        self.result = None
+    total: Plan | None
+    combine: Plan
+    rows: tuple[int, int, int]
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """As `Plan.bind`; None too where operands overlap."""
         dst, data = values[:2]
         if dst is None or data is None:
             return None
-        first, others = _split(data, *self._rows)
+        first, others = _split(data, *self.rows)
         sums = np.empty(first.shape, np.float32)
         jobs = []
-        if self._total is not None:
-            total = self._total.bind(state, (sums, others))
+        if self.total is not None:
+            total = self.total.bind(state, (sums, others))
             assert total is not None, "memory of its own overlaps nothing"
             (job,) = total.jobs
             jobs.append(job._replace(slots=job.slots[1:], same=(), written=0))
-        combine = self._combine.bind(state, (dst, first, sums))
-        if combine is None:
-            return None
-        (job,) = combine.jobs
-        # The sums are the last operand, so that the flags still go with the slots.
-        own = tuple(slot for slot in job.slots if slot[1] < 2)
-        return Bound([*jobs, job._replace(slots=own)], sums)
+        combine = self.combine.bind(state, (dst, first), [sums])
+        return combine and Bound([*jobs, *combine.jobs], sums)
 
 
 def from_first(

@@ -12,7 +12,7 @@ import numpy as np
 from isa.enums import Engine
 from isa.machine import gather
 from simulator.native.plans.iteration_space import Dim, dims, space
-from simulator.native.plans.plan import Bound, apart
+from simulator.native.plans.plan import Bound, Compound, apart
 from simulator.native.plans.table import plans, touches
 from simulator.native.rows.copy import bits_plan
 from simulator.native.rows.indexed import (
@@ -42,7 +42,7 @@ def step_of(view: Array) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ShufflePlan:
+class ShufflePlan(Compound):
     """How to move whole partitions: `sources` to those that are `written`. Where these are not all
     of dst, or operands overlap, they go through memory of the instruction's own."""
 
@@ -52,7 +52,6 @@ class ShufflePlan:
     sources: Array
     written: Array
     shape: tuple[int, ...]
-    result: None = None
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """The call for these operands; None where one is missing."""

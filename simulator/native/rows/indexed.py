@@ -273,7 +273,7 @@ def moving(move: Move, size: int, index: str) -> Moving | None:
     # Rows that are scattered may meet: the last one stays.
     outer = len(nest.counts) - 1 if move.picked == READ else 0
     words = (*nest_words(nest), move.pitch)
-    return Moving(function, words, tuple(nest_divisions(nest, outer)))
+    return Moving(function, words, nest_divisions(nest, outer))
 
 
 def _converted(plain: Array, dtype: np.dtype[Any], picked: int) -> tuple[Array, Through] | None:

@@ -244,6 +244,6 @@ def lines_plan(
         words,
         packed,
         same_order or [False] * (count - 1),
-        divisions=[Division(count, tuple(enumerate(steps)))],
+        divisions=(Division(count, tuple(enumerate(steps))),),
         work=operands[-1][1].size,
     )

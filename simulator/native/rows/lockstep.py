@@ -65,9 +65,9 @@ def plan_lockstep(
         words,
         numbers,
         same_orders(space, [operand.size for operand in operands]),
-        divisions=[
+        divisions=tuple(
             each._replace(multiple=LANES, lockstep=LANES) for each in nest_divisions(space, 1)
-        ],
+        ),
         work=math.prod(space.counts),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from isa.dtypes import DTYPES
@@ -15,7 +15,7 @@ from isa.machine.random import GENERATORS, Algorithm, Generator
 from simulator.native.codegen import ports
 from simulator.native.codegen.nest import NestWords
 from simulator.native.codegen.text import FunctionText, Value
-from simulator.native.plans.plan import Bound, Plan
+from simulator.native.plans.plan import Bound, Compound, Plan
 from simulator.native.plans.table import plans
 from simulator.native.rows.elementwise import (
     MapInput,
@@ -207,36 +207,28 @@ class Drop(Draw):
         return f.select(dropped, f.like(kept, 0), kept)
 
 
-class GeneratorPlan:
+@dataclass(frozen=True, slots=True)
+class GeneratorPlan(Compound):
     """The plans of a `Draw` for the generators that an engine has on different targets, with one
     more operand for their states."""
 
-    __slots__ = ("_inputs", "_kernel", "_output", "_plans", "result")
-
-    def __init__(self, kernel: type[Draw], output: MapInput, inputs: Sequence[MapInput]) -> None:
-        self._kernel = kernel
-        self._output = output
-        self._inputs = tuple(inputs)
-        self._plans: dict[Generator, Plan | None] = {}
-        self.result = None
+    kernel: type[Draw]
+    output: MapInput
+    inputs: Sequence[MapInput]
+    plans: dict[Generator, Plan | None] = field(default_factory=dict)
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """As `Plan.bind`, for the engine and the partitions that the state has now."""
         first, generation = state.start_partition, state.device.target.generation
         generator = GENERATORS[state.engine, generation]
         lanes = state.random[state.engine][first : first + values[0].shape[0]]
-        if generator not in self._plans:
-            self._plans[generator] = self._plan(generator, lanes, len(values))
-        plan = self._plans[generator]
-        bound = None if plan is None else plan.bind(state, [*values, lanes])
-        if bound is None:
-            return None
-        (job,) = bound.jobs
-        # The states are the last operand, so that the flags still go with the slots.
-        return Bound([job._replace(slots=job.slots[:-1])], lanes)
+        if generator not in self.plans:
+            self.plans[generator] = self._plan(generator, lanes, len(values))
+        plan = self.plans[generator]
+        return None if plan is None else plan.bind(state, values, [lanes])
 
     def _plan(self, generator: Generator, lanes: Array, position: int) -> Plan | None:
-        output, inputs = self._output, self._inputs
+        output, inputs = self.output, self.inputs
         tiles = [operand for operand in inputs if operand.access == "tile"]
         others = [operand for operand in inputs if operand.access != "tile"]
         assert output.view is not None
@@ -246,7 +238,7 @@ class GeneratorPlan:
         space = lockstep([operand.dims for operand in operands])
         if space is None:
             return None
-        kernel = self._kernel(
+        kernel = self.kernel(
             generator,
             output.dtype,
             tuple(operand.dtype for operand in tiles),

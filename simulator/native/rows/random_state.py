@@ -13,7 +13,7 @@ from isa.machine import random
 from simulator.native.codegen.library import Function
 from simulator.native.codegen.text import FunctionText, Value
 from simulator.native.plans.iteration_space import dims
-from simulator.native.plans.plan import Bound, Job, Plan, address, inner_job, words_type
+from simulator.native.plans.plan import Bound, Compound, Job, Plan, address, inner_job, words_type
 from simulator.native.plans.table import compiled, plans
 from simulator.native.rows.copy import bits_plan
 from simulator.numerics.random import COUNTER_STEP, MULTIPLIERS
@@ -23,15 +23,12 @@ if TYPE_CHECKING:
     from simulator.device_state import CoreState
 
 
-class StatePlan:
+@dataclass(frozen=True, slots=True)
+class StatePlan(Compound):
     """How to copy the states of lanes to a tile, or `back`."""
 
-    __slots__ = ("_back", "_plan", "result")
-
-    def __init__(self, plan: Plan, back: bool) -> None:
-        self._plan = plan
-        self._back = back
-        self.result = None
+    plan: Plan
+    back: bool
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """As `Plan.bind`, for the engine and the partitions that the state has now."""
@@ -40,9 +37,9 @@ class StatePlan:
             return None
         first = state.start_partition
         lanes = state.random[state.engine][first : first + tile.shape[0]]
-        target, source = (lanes, tile) if self._back else (tile, lanes)
-        slot = int(self._back)
-        job = inner_job(self._plan, state, target, source, slot, 0)
+        target, source = (lanes, tile) if self.back else (tile, lanes)
+        slot = int(self.back)
+        job = inner_job(self.plan, state, target, source, slot, 0)
         return Bound([job._replace(written=1 - slot)], lanes)
 
 
@@ -96,11 +93,10 @@ class Seed:
 
 
 @dataclass(frozen=True, slots=True)
-class SeedPlan:
+class SeedPlan(Compound):
     """How to make the states of an engine."""
 
     function: Function
-    result: None = None
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """The call for this seed, for the engine that the state has now."""

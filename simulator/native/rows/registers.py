@@ -14,7 +14,7 @@ from isa.program import RegisterReference
 from simulator.native.codegen import ports
 from simulator.native.codegen.library import Function
 from simulator.native.codegen.text import WORD, FunctionText
-from simulator.native.plans.plan import Bound, Guarded, Job, address, words_type
+from simulator.native.plans.plan import Bound, Compound, Guarded, Job, address, words_type
 from simulator.native.plans.table import compiled, plans
 from simulator.views import Array, dtype_name
 
@@ -82,14 +82,13 @@ class StoreRegister:
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterPlan:
+class RegisterPlan(Compound):
     """How to load or store an element of one dtype. `positions` are those of the register and of
     the operand."""
 
     function: Function
     positions: tuple[int, int]
     guard: Function | None = None
-    result: None = None
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """The transfer for this register, or from a number, and this element."""

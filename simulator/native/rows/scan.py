@@ -15,7 +15,7 @@ from simulator.native.codegen import ports
 from simulator.native.codegen.expressions import TABLES, covers, print_expression
 from simulator.native.codegen.nest import NestWords
 from simulator.native.codegen.text import FunctionText, Value
-from simulator.native.plans.plan import Bound, Plan
+from simulator.native.plans.plan import Bound, Compound, Plan
 from simulator.native.rows.elementwise import (
     MapInput,
     MapStep,
@@ -145,27 +145,18 @@ def scan_plan(
     return plan_lockstep(kernel, space, operands, sources)
 
 
-class CumulativePlan:
+@dataclass(frozen=True, slots=True)
+class CumulativePlan(Compound):
     """A `Plan` with two more operands: the accumulate registers, and what they start from if the
     operator says it."""
 
-    __slots__ = ("_op", "_plan", "result")
-
-    def __init__(self, plan: Plan, op: AluOperator) -> None:
-        self._plan = plan
-        self._op = op
-        self.result = None
+    plan: Plan
+    op: AluOperator
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """As `Plan.bind`, for the engine and the partitions that the state has now."""
         registers = accumulators(state, values[0].shape[0])[:, np.newaxis]
-        bound = self._plan.bind(state, [*values, registers, beginning(self._op)])
-        if bound is None:
-            return None
-        (job,) = bound.jobs
-        # The registers are the last operands, so that the flags still go with the slots.
-        own = tuple(slot for slot in job.slots if slot[1] < len(values))
-        return Bound([job._replace(slots=own)], registers)
+        return self.plan.bind(state, values, [registers, beginning(self.op)])
 
 
 def cumulative(

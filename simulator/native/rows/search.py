@@ -12,7 +12,7 @@ from isa.machine import search
 from simulator.native.codegen import ports
 from simulator.native.codegen.structure import StructureText
 from simulator.native.codegen.text import Value
-from simulator.native.plans.plan import Bound, Plan, apart
+from simulator.native.plans.plan import Bound, Compound, Plan, apart
 from simulator.native.plans.table import plans
 from simulator.native.rows.elementwise import converting, pattern_of
 from simulator.native.rows.lines import LANES, Lines, RowLayout, alike, lines_plan, rows_of
@@ -315,18 +315,15 @@ class Replace:
         return f.text()
 
 
-class MatchPlan:
+@dataclass(frozen=True, slots=True)
+class MatchPlan(Compound):
     """A `Plan` of `Replace` with positions, which it writes too: they share no bytes with data."""
 
-    __slots__ = ("_plan", "result")
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self.result = None
+    plan: Plan
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """As `Plan.bind`."""
-        bound = self._plan.bind(state, values)
+        bound = self.plan.bind(state, values)
         _, data, vals, _, indices = values
         if bound is None or not (apart(indices, data) and apart(indices, vals)):
             return None

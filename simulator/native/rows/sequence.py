@@ -15,7 +15,16 @@ from simulator.native.codegen import ports
 from simulator.native.codegen.library import Function
 from simulator.native.codegen.text import FunctionText, Value
 from simulator.native.plans.iteration_space import dims, space
-from simulator.native.plans.plan import Bound, Division, Job, Plan, address, apart, words_type
+from simulator.native.plans.plan import (
+    Bound,
+    Compound,
+    Division,
+    Job,
+    Plan,
+    address,
+    apart,
+    words_type,
+)
 from simulator.native.plans.table import compiled, plans, touches
 from simulator.native.rows.gather import every_partition, step_of
 from simulator.views import Array, Window, dtype_name
@@ -161,7 +170,7 @@ def nonzero_with_count(
     words = [0, 0, rows, count, down, across, step, along, offset, padding]
     groups = Division(2, ((0, down), (1, across)))
     views, work = [dst, src], rows * count
-    return Plan(function, views, (0, 1), words, same_order=[False], divisions=[groups], work=work)
+    return Plan(function, views, (0, 1), words, same_order=[False], divisions=(groups,), work=work)
 
 
 @touches(sequence.NonzeroWithCount, 0)
@@ -285,12 +294,11 @@ class LargestOfSequences:
 
 
 @dataclass(frozen=True, slots=True)
-class TopKPlan:
+class TopKPlan(Compound):
     """How to take the largest elements of sequences of one layout."""
 
     function: Function
     steps: tuple[int, ...]
-    result: None = None
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """The call for these operands; None where they overlap."""

@@ -12,7 +12,7 @@ from isa.enums import Engine
 from isa.machine import statistics
 from simulator.native.codegen.structure import StructureText
 from simulator.native.codegen.text import Value
-from simulator.native.plans.plan import Bound, Plan, inner_job
+from simulator.native.plans.plan import Bound, Compound, Plan, inner_job
 from simulator.native.plans.table import plans
 from simulator.native.rows.copy import through_float32
 from simulator.native.rows.elementwise import converting
@@ -130,25 +130,22 @@ class Aggregate:
         return f.text()
 
 
-class WidePlan:
+@dataclass(frozen=True, slots=True)
+class WidePlan(Compound):
     """A `Plan` of rows that are widened first, as they are too long for the room of a kernel."""
 
-    __slots__ = ("_plan", "_shape", "_widen", "result")
-
-    def __init__(self, widen: Plan, plan: Plan, shape: tuple[int, ...]) -> None:
-        self._widen = widen
-        self._plan = plan
-        self._shape = shape
-        self.result = None
+    widen: Plan
+    plan: Plan
+    shape: tuple[int, ...]
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """As `Plan.bind`."""
         dst, data = values
         if dst is None or data is None:
             return None
-        wide = np.empty(self._shape, np.float32)
-        ahead = inner_job(self._widen, state, wide, data, 1, 1)
-        return Bound([ahead, inner_job(self._plan, state, dst, wide, 0, 0)], wide)
+        wide = np.empty(self.shape, np.float32)
+        ahead = inner_job(self.widen, state, wide, data, 1, 1)
+        return Bound([ahead, inner_job(self.plan, state, dst, wide, 0, 0)], wide)
 
 
 def _plan(kernel: type[Statistics | Aggregate], dst: Array, data: Array) -> Plan | WidePlan | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from simulator.native.plans.iteration_space import dims
-from simulator.native.plans.plan import Bound, Plan, inner_job
+from simulator.native.plans.plan import Bound, Compound, Plan, inner_job
 from simulator.native.rows.copy import bits_plan
 from simulator.native.rows.elementwise import MapInput, tile
 from simulator.views import Array, bits
@@ -64,34 +65,31 @@ def copied_rows(dst: Array, operands: Sequence[MapInput]) -> list[CopiedRow] | N
     return found
 
 
-class ThroughRows:
+@dataclass(frozen=True, slots=True)
+class ThroughRows(Compound):
     """A plan for operands that are rows, of others: `rows` says how they are copied."""
 
-    __slots__ = ("_plan", "_rows", "result")
-
-    def __init__(self, plan: Binder, rows: Sequence[CopiedRow]) -> None:
-        self._plan = plan
-        self._rows = tuple(rows)
-        self.result = None
+    plan: Binder
+    rows: Sequence[CopiedRow]
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """As `Plan.bind`."""
-        if any(values[row.position] is None for row in self._rows):
+        if any(values[row.position] is None for row in self.rows):
             return None
         given, ahead = list(values), []
-        for number, (position, copy, shape, dtype) in enumerate(self._rows):
+        for number, (position, copy, shape, dtype) in enumerate(self.rows):
             view = values[position]
             room = np.empty(shape, dtype)
             given[position] = room.view(view.dtype)
             if number:
                 ahead.append(inner_job(copy, state, room, view, 1, position))
-        bound = self._plan.bind(state, given)
+        bound = self.plan.bind(state, given)
         if bound is None:
             return None
-        own = {row.position for row in self._rows}
+        own = {row.position for row in self.rows}
         jobs = []
         for job in bound.jobs:
             slots = tuple(slot for slot in job.slots if slot[1] not in own)
             jobs.append(job._replace(slots=slots, written=0, same=()))
-        behind = inner_job(self._rows[0].copy, state, values[0], given[0], 0, 0)
+        behind = inner_job(self.rows[0].copy, state, values[0], given[0], 0, 0)
         return Bound([*ahead, *jobs, behind], (given, bound.keep))
