@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from graph_compiler.storage.best_fit import BestFit
@@ -104,18 +104,7 @@ class ShareArenas:
         core = tensors[0].core
         arena = Tensor(number, f"arena.{number}", memory, "uint8", (end,), core=core)
         for tensor in tensors:
-            moved[tensor] = Tensor(
-                tensor.number,
-                tensor.label,
-                memory,
-                tensor.dtype,
-                tensor.shape,
-                core=core,
-                location=tensor.location,
-                copy=tensor.copy,
-                within=arena,
-                offset=places[tensor],
-            )
+            moved[tensor] = replace(tensor, within=arena, offset=places[tensor])
         return arena
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from isa.enums import Engine, Memory
 from isa.fields import Kind
@@ -72,16 +73,12 @@ def _narrow(
             return None
         if legal is not new:
             replaced[new] = legal
-    changed = TracedKernel(
-        kernel.name,
-        kernel.target,
-        [tensors.get(t, t) for t in kernel.parameters],
-        kernel.parameter_names,
-        [tensors.get(t, t) for t in kernel.results],
-        bodies,
-        [tensors.get(t, t) for t in kernel.tensors],
-        kernel.symbols,
-        kernel.guards,
+    changed = replace(
+        kernel,
+        parameters=[tensors.get(t, t) for t in kernel.parameters],
+        results=[tensors.get(t, t) for t in kernel.results],
+        bodies=bodies,
+        tensors=[tensors.get(t, t) for t in kernel.tensors],
     )
     changed = with_ops(changed, replaced) if replaced else changed
     return changed, frozenset(old for old, _ in touched)
@@ -146,20 +143,8 @@ def _seen_otherwise(kernel: TracedKernel) -> set[Tensor]:
 
 
 def _narrowed(numbering: Numbering, tensor: Tensor) -> Tensor:
-    copy = numbering.tensor(tensor, "")
-    return Tensor(
-        copy.number,
-        tensor.label,
-        tensor.memory,
-        NARROW,
-        tensor.shape,
-        tensor.role,
-        tensor.address,
-        tensor.core,
-        tensor.location,
-        None,
-        tensor.copy,
-    )
+    number = numbering.tensor(tensor, "").number
+    return replace(tensor, number=number, dtype=NARROW)
 
 
 def _narrow_view(access: Access, tensor: Tensor) -> Access:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from isa.affine import Affine
@@ -269,18 +270,7 @@ def _widened(view: Access, tensor: Tensor, width: int) -> Access:
 def wide_tensor(tensor: Tensor, width: int, numbering: Numbering) -> Tensor:
     """Another tensor like one, with rows of so many elements."""
     made = numbering.tensor(tensor, ".wide")
-    wide = Tensor(
-        made.number,
-        made.label,
-        tensor.memory,
-        tensor.dtype,
-        (tensor.shape[0], width),
-        tensor.role,
-        None,
-        tensor.core,
-        tensor.location,
-    )
-    numbering.tensors[-1] = wide
+    numbering.tensors[-1] = wide = replace(made, shape=(tensor.shape[0], width), address=None)
     return wide
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from isa.affine import structure
@@ -41,6 +42,7 @@ class Register:
         return f"%r{self.number}"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Tensor:
     """An allocation. `role`: "input", "output", "inout", "local" or "constant".
 
@@ -55,64 +57,28 @@ class Tensor:
     `divided` says that others lie within this one.
     """
 
-    __slots__ = (
-        "_stored",
-        "address",
-        "copy",
-        "core",
-        "data",
-        "divided",
-        "dtype",
-        "label",
-        "location",
-        "memory",
-        "number",
-        "offset",
-        "pitch",
-        "role",
-        "shape",
-        "within",
-    )
+    number: int
+    label: str
+    memory: Memory
+    dtype: str
+    shape: tuple[Any, ...]
+    role: str = "local"
+    address: tuple[int, int] | None = None
+    core: int | None = None
+    location: Any = None
+    data: Any = None
+    copy: int = 0
+    within: Tensor | None = None
+    offset: Any = 0
+    divided: bool = field(default=False, init=False)
+    pitch: Any = field(default=0, init=False)
+    _stored: bytes | None = field(default=None, init=False)
 
-    def __init__(
-        self,
-        number: int,
-        label: str,
-        memory: Memory,
-        dtype: str,
-        shape: tuple[Any, ...],
-        role: str = "local",
-        address: tuple[int, int] | None = None,
-        core: int | None = None,
-        location: Any = None,
-        data: Any = None,
-        copy: int = 0,
-        within: Tensor | None = None,
-        offset: Any = 0,
-    ) -> None:
-        self.number = number
-        self.label = label
-        self.copy = copy
-        self.memory = memory
-        self.dtype = dtype
-        self.shape = shape
-        self.role = role
-        self.address = address
-        self.core = core
-        self.location = location
-        self.data = data
-        self._stored: bytes | None = None
-        self.divided = False
-        self.within: Tensor | None = None
-        self.offset: Any = 0
-        if within is not None:
-            self.lie(within, offset)
-        pitch = 0
-        if memory is Memory.sbuf or memory is Memory.psum:
-            pitch = 1
-            for count in shape[1:]:
-                pitch *= count
-        self.pitch = pitch
+    def __post_init__(self) -> None:
+        if self.within is not None:
+            self.within.divided = True
+        if self.memory.on_chip:
+            self.pitch = prod(self.shape[1:])
 
     @property
     def name(self) -> str:

@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from isa.access import AccessPattern
 from isa.columns import Integers, by_first_use, distinct, joined
 from isa.columns import places as grouped
 from isa.enums import Engine, Memory
@@ -224,26 +223,11 @@ class _Moving:
         for one, there in zip(operands, told):
             if one.position < 0:
                 position = ~one.position
-                values[position] = _with_indices(values[position], at_offset(one.pattern, there))
+                values[position] = replace(
+                    values[position], vector_offset=at_offset(one.pattern, there)
+                )
             elif there >= 0:
                 values[one.position] = self._rows[there].seen(one.pattern)
             else:
                 values[one.position] = at_offset(one.pattern, 0)
         return Instruction(old.row, old.engine, tuple(values), location=old.location)
-
-
-def _with_indices(pattern: AccessPattern, indices: AccessPattern) -> AccessPattern:
-    """The same access with its indices elsewhere."""
-    return AccessPattern(
-        pattern.memory,
-        pattern.dtype,
-        pattern.offset,
-        pattern.dims,
-        pattern.start_partition,
-        pattern.partitions,
-        pattern.tensor,
-        pattern.registers,
-        indices,
-        pattern.vector_stride,
-        pattern.vector_bound,
-    )
