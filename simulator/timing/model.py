@@ -192,10 +192,8 @@ class _Model:
         slowed = np.asarray(state["slowed"][here], NUMBER)
         spent = intervals[of] * executed + slowed
         by_template = intervals * times + np.bincount(of, slowed, minlength=len(templates))
-        data, control = (
-            float(by_template @ np.array([t.work(1)[which] > 0 for t in templates], NUMBER))
-            for which in range(2)
-        )
+        works = np.array([template.work(1) for template in templates], NUMBER).T.copy()
+        data, control = (float(by_template @ (one > 0).astype(NUMBER)) for one in works)
         busy = float(state["exposed"][stream]) + data
         if engine is Engine.scalar:
             busy += timeline.table_load_ns
@@ -204,6 +202,7 @@ class _Model:
         return EngineTime(
             active=float(state["active"][stream]),
             busy=busy,
+            computing=float(times @ works[0]),
             sequencer=control,
             finished=max(float(state[name][stream]) for name in ("now", "free", "last")),
             instruction_ns=float(durations @ times + slowed.sum()),

@@ -61,16 +61,17 @@ class EngineTime:
     """One engine of one core. Times in ns.
 
     `active`: some instruction executes, from its start to its completion: what profilers call
-    active. `busy`: the data path is occupied. `sequencer`: control instructions and DMA triggers,
-    which run beside the data path. `waited`: held up by a semaphore, by number. `executed`: how
-    often each instruction of its stream ran, `by_instruction`: what they occupied in all,
-    `dma_work`: what the DMA engines together spent on the transfers that they triggered.
-    `finished`: when its last instruction completed. `instruction_ns`: from the start to the end of
-    each of them, added up, overlaps too.
+    active. `busy`: the data path is occupied, `computing`: for how long of that whatever the order
+    of instructions. `sequencer`: control instructions and DMA triggers, which run beside the data
+    path. `waited`: held up by a semaphore, by number. `executed`: how often each instruction of its
+    stream ran, `by_instruction`: what they occupied in all, `dma_work`: what the DMA engines
+    together spent on the transfers that they triggered. `finished`: when its last instruction
+    completed. `instruction_ns`: from the start to the end of each of them, added up, overlaps too.
     """
 
     active: float = 0.0
     busy: float = 0.0
+    computing: float = 0.0
     sequencer: float = 0.0
     finished: float = 0.0
     instruction_ns: float = 0.0

@@ -1,6 +1,7 @@
 """Rotated loops: how many copies, what is left, and that results and times are those of straight
 code."""
 
+import math
 import warnings
 
 import numpy as np
@@ -13,6 +14,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 from nki.passes.order import pipeline, rotate
+from nki.passes.order.modelled import Modelled
 from nki.passes.order.rotate import RotateBuffers
 from nki.passes.order.trips import at_most_once
 from nki.passes.place.spill import SpillWarning
@@ -51,6 +53,28 @@ def test_a_loop_over_ints_has_several_copies_and_what_is_left_is_no_loop():
     names = [node.row.name for node in loop.body]
     assert names == names[: len(names) // copies] * copies
     assert len(nodes) == 1 + len(names) // copies * (51 % copies)
+
+
+@given(st.floats(1.0, 100.0), st.floats(1.0, 20.0), st.floats(1.0, 3.0), st.integers(0, 5))
+def test_the_fewest_copies_are_found_that_are_as_good_as_any(busy, alone, slower, without_room):
+    """Against all numbers tried, where each takes so much longer than its part of what one copy
+    takes, or the busiest engine."""
+    numbers = [1, *rotate.COPIES]
+    one = busy * alone
+    times = {n: min(one, slower * max(busy, one / n)) for n in numbers}
+    times |= dict.fromkeys(numbers[len(numbers) - without_room :], math.inf) | {1: one}
+    tried = []
+
+    def spent(copies):
+        assert copies not in tried
+        tried.append(copies)
+        return times[copies]
+
+    found = rotate.fewest(numbers[1:], Modelled(one, busy), spent)
+    assert found == min(n for n in numbers if rotate.PAYS * times[n] <= min(times.values()))
+    assert not tried or one * rotate.PAYS > busy
+    if slower == 1.0:
+        assert len(tried) <= 2 + without_room
 
 
 def test_a_small_loop_becomes_straight():

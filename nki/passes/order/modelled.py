@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from isa.affine import evaluate
 from isa.binding import bind
@@ -28,7 +29,15 @@ from nki.passes.lower import lower
 from nki.passes.place.allocate import in_order
 
 
-def modelled_ns(kernel: TracedKernel, nodes: Sequence[Node]) -> float | None:
+class Modelled(NamedTuple):
+    """How long nodes take, and the least that they would take in any order: what the busiest engine
+    has to compute, or the DMA engines to move."""
+
+    total_ns: float
+    least_ns: float
+
+
+def modelled(kernel: TracedKernel, nodes: Sequence[Node]) -> Modelled | None:
     """The time of some nodes of a body of one core, on their own; None where they do not fit, or
     where it depends on what the device computes, or on another core.
 
@@ -43,18 +52,31 @@ def modelled_ns(kernel: TracedKernel, nodes: Sequence[Node]) -> float | None:
     return kept("time", key, lambda: _simulated(kernel, nodes, values))
 
 
-def _simulated(kernel: TracedKernel, nodes: Sequence[Node], values: dict[str, int]) -> float | None:
+def modelled_ns(kernel: TracedKernel, nodes: Sequence[Node]) -> float | None:
+    """How long some nodes take (`modelled`)."""
+    found = modelled(kernel, nodes)
+    return None if found is None else found.total_ns
+
+
+def _simulated(
+    kernel: TracedKernel, nodes: Sequence[Node], values: dict[str, int]
+) -> Modelled | None:
     """The time of some nodes, compiled and simulated."""
+    target = TARGETS[kernel.target]
     body = [*from_outside(nodes), *nodes]
     try:
-        placed = in_order(body, TARGETS[kernel.target], search=False)
+        placed = in_order(body, target, search=False)
         program = lower(kernel.with_bodies([placed[0]], kernel.tensors, placed[1]))
         program = bind(program, values)
     except NeuronError:
         return None
     from simulator.timing import simulate
 
-    return simulate(program, keep_spans=False).total_ns
+    timeline = simulate(program, keep_spans=False)
+    (core,) = timeline.cores
+    moving = core.dma_work / target.dma_engines.value
+    computing = (engine.computing for engine in core.engines.values())
+    return Modelled(timeline.total_ns, max(moving, *computing, 0.0))
 
 
 def _alone(nodes: Sequence[Node]) -> bool:

@@ -31,6 +31,7 @@ from nki.passes.order.lookahead import Lookahead, Room, StretchTensors
 from nki.passes.order.modelled import from_outside, modelled_ns
 from nki.passes.order.precedence import Precedence
 from nki.passes.order.schedule import WINDOW, costs_of
+from nki.passes.order.trips import trip_count
 from nki.passes.place.allocate import in_order, turns
 from nki.passes.place.live_ranges import Life, LiveRanges
 
@@ -53,6 +54,9 @@ LONG = 256
 TRIPS = (4, 2)
 """Trips of a loop whose time is looked at, and of a long one."""
 
+MODELLED = 4096
+"""The most nodes that are looked at of a loop whose trips are known: all of them."""
+
 BOUND = 1.03
 """The part of the time of the busiest engine up to which an order is good enough."""
 
@@ -72,7 +76,7 @@ class _Around:
     def __init__(self, node: Loop | None = None) -> None:
         self.node = node
         self.step = 0 if node is None else node.step
-        self.trips = 1 if node is None else TRIPS[len(node.body) > LONG]
+        self.trips = 1 if node is None else _looked_at(node)
 
     def __call__(self, nodes: list[Op]) -> Sequence[Node]:
         node = self.node
@@ -122,9 +126,18 @@ class Pipeline:
 
 
 def pipelined(kernel: TracedKernel, nodes: list[Node]) -> list[Node]:
-    """Some nodes of a body on their own, pipelined, behind what begins the tensors that they take
-    from outside."""
-    return _Body(kernel, [*from_outside(nodes), *nodes]).run()
+    """Some nodes of a body on their own, the first of which is a loop, pipelined. (Ahead of them
+    stand the tensors that they take from outside.)"""
+    outside = from_outside(nodes)
+    return _Body(kernel, [*outside, *nodes]).run()[len(outside) :]
+
+
+def _looked_at(node: Loop) -> int:
+    """How many trips of a loop are modelled: of a short loop all, as rotation does."""
+    trips = trip_count(node)
+    if trips is not None and trips * len(node.body) <= MODELLED:
+        return trips
+    return TRIPS[len(node.body) > LONG]
 
 
 _Order = list[int] | None

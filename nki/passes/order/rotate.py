@@ -9,6 +9,8 @@ so that every size overlaps. Loops whose count only the device knows keep one co
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,7 +24,7 @@ from nki.ir.begins import begun
 from nki.ir.nodes import Loop, Node, Op, Register, TracedKernel, operations, tensors_of, walk
 from nki.ir.rewrite import Cloner, Numbering, form_registers, replace_loops
 from nki.passes.analysis.content import Content, kept
-from nki.passes.order.modelled import modelled_ns
+from nki.passes.order.modelled import Modelled, modelled
 from nki.passes.order.pipeline import pipelined
 from nki.passes.order.queues import spread
 from nki.passes.order.trips import at_most_once, trip_count
@@ -133,25 +135,54 @@ class _Rotation(NamedTuple):
         trips: int | None,
         wanted: list[int],
     ) -> int:
+        """The number of copies that pays by the event model."""
         sample = TRIPS if trips is None else min(trips, TRIPS)
         loop = Loop(node.variable, 0, sample * node.step, node.step, body, False, node.location)
-        best = self._spent([loop])
-        if best is None:
+        one = self._spent([loop])
+        if one is None:
             return wanted[0] if node.unroll else 1
-        chosen = 1
-        for copies in wanted:
-            spent = self._spent(_rotated(loop, body, numbering.for_trials(), copies))
-            if spent is not None and spent < PAYS * best:
-                chosen, best = copies, spent
-            elif spent is None or copies > wanted[0]:
-                break
-        return chosen
 
-    def _spent(self, nodes: list[Node]) -> float | None:
+        def spent(copies: int) -> float:
+            found = self._spent(_rotated(loop, body, numbering.for_trials(), copies))
+            return math.inf if found is None else found.total_ns
+
+        return fewest(wanted, one, spent)
+
+    def _spent(self, nodes: list[Node]) -> Modelled | None:
         """How long nodes take in the order that they are going to have."""
         own = dict.fromkeys(tensor for op in operations(nodes) for tensor in tensors_of(op))
         kernel = self.kernel.with_bodies([nodes], list(dict.fromkeys(self.kernel.tensors) | own))
-        return modelled_ns(kernel, pipelined(kernel, spread(kernel, nodes)))
+        return modelled(kernel, pipelined(kernel, spread(kernel, nodes)))
+
+
+def fewest(wanted: list[int], one: Modelled, spent: Callable[[int], float]) -> int:
+    """Of one copy, which takes `one`, and the wanted numbers, the fewest that take no more than the
+    least time over `PAYS`; `spent` tries a number.
+
+    With n copies n iterations are under way where one was: they take no less than an n-th of its
+    time, nor less than the busiest engine. So the first number is tried for which the latter is
+    more, and others only while what they take at least leaves the choice open.
+    """
+    numbers = [1, *wanted]
+    least = [max(one.least_ns, one.total_ns / number) for number in numbers]
+    times = {0: one.total_ns}
+
+    def takes(at: int) -> float:
+        if at not in times:
+            times[at] = spent(numbers[at])
+        return times[at]
+
+    best = next((at for at, ns in enumerate(least) if PAYS * ns <= one.least_ns), len(wanted))
+    while math.isinf(takes(best)):
+        best -= 1
+    while best < len(wanted) and least[best + 1] < (most := PAYS * takes(best)):
+        if takes(best + 1) >= most:
+            break
+        best += 1
+    for at in range(best):
+        if PAYS * least[at] <= takes(best) and PAYS * takes(at) <= takes(best):
+            return numbers[at]
+    return numbers[best]
 
 
 def _rotated(node: Loop, body: list[Node], numbering: Numbering, copies: int) -> list[Node]:
