@@ -43,13 +43,22 @@ def modelled(kernel: TracedKernel, nodes: Sequence[Node]) -> Modelled | None:
 
     Tensors and registers that begin outside are there; launch symbols have their largest values.
     """
-    if not _alone(nodes):
-        return None
-    values = _largest(kernel)
+    values = _values(kernel, nodes)
     if values is None:
         return None
     key = kernel.target, *values.items(), *Content().of(nodes)
     return kept("time", key, lambda: _simulated(kernel, nodes, values))
+
+
+def can_be_modelled(kernel: TracedKernel, nodes: Sequence[Node]) -> bool:
+    """Whether some nodes have a time (`modelled`)."""
+    if _values(kernel, nodes) is None:
+        return False
+    try:
+        in_order([*from_outside(nodes), *nodes], TARGETS[kernel.target], search=False)
+    except NeuronError:
+        return False
+    return True
 
 
 def modelled_ns(kernel: TracedKernel, nodes: Sequence[Node]) -> float | None:
@@ -77,6 +86,11 @@ def _simulated(
     moving = core.dma_work / target.dma_engines.value
     computing = (engine.computing for engine in core.engines.values())
     return Modelled(timeline.total_ns, max(moving, *computing, 0.0))
+
+
+def _values(kernel: TracedKernel, nodes: Sequence[Node]) -> dict[str, int] | None:
+    """The launch sizes with which nodes are timed, if there is a time."""
+    return _largest(kernel) if _alone(nodes) else None
 
 
 def _alone(nodes: Sequence[Node]) -> bool:

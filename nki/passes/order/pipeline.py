@@ -8,12 +8,11 @@ long. Code in which an engine or the DMA engines are busy all the time is left a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import itemgetter, le
-from typing import Any
+from operator import attrgetter, le
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,9 +27,9 @@ from nki.ir.rewrite import with_body
 from nki.passes.analysis.content import Content, kept
 from nki.passes.order.clock import busy_ns
 from nki.passes.order.lookahead import Lookahead, Room, StretchTensors
-from nki.passes.order.modelled import from_outside, modelled_ns
+from nki.passes.order.modelled import can_be_modelled, from_outside, modelled_ns
 from nki.passes.order.precedence import Precedence
-from nki.passes.order.schedule import WINDOW, costs_of
+from nki.passes.order.schedule import WINDOW, Timing, costs_of
 from nki.passes.order.trips import trip_count
 from nki.passes.place.allocate import in_order, turns
 from nki.passes.place.live_ranges import Life, LiveRanges
@@ -62,6 +61,10 @@ BOUND = 1.03
 
 GAIN = 0.98
 """The part of the author's time below which another order is taken."""
+
+SURE = 0.75
+"""The part of what the author's order is estimated to take below which another order is taken
+untimed, in a loop."""
 
 SMALLER, LEAST = 0.85, 0.7
 """The part of a memory that is filled where places by round robin are not found, and the least one
@@ -155,6 +158,7 @@ class _Body:
         self.costs = costs_of(self.target)
         self.position = 1
         self.changed = False
+        self._busy: dict[Any, bool] = {}
 
     @cached_property
     def live(self) -> _Live:
@@ -204,14 +208,15 @@ class _Body:
 
     def _pieces(self, nodes: list[Op]) -> Iterator[list[Op]]:
         """A long stretch in pieces, each of which has its own order: cut where little is live."""
-        start, position, least = 0, self.position, (math.inf, 0)
-        for number, op in enumerate(nodes):
-            if number - start >= PIECE // 2:
-                least = min(least, (int(self.live.loads[0][position]), number))
-            if number - start >= PIECE:
-                yield nodes[start : least[1]]
-                start, least = least[1], (math.inf, 0)
-            position += op.row is not StorageBegin
+        start = 0
+        if len(nodes) > PIECE:
+            counted = np.cumsum([op.row is not StorageBegin for op in nodes])
+            across = self.live.across[self.position + np.append(0, counted[:-1])]
+        while len(nodes) - start > PIECE:
+            half = start + PIECE // 2
+            end = half + int(across[half : start + PIECE].argmin())
+            yield nodes[start:end]
+            start = end
         yield nodes[start:]
 
     def _stretch(
@@ -224,73 +229,75 @@ class _Body:
         self.position += len(operations)
         if around is None or len(operations) < FEW:
             return nodes
-        if len(operations) <= WINDOW and self.live.fits_at_once(operations, start):
+        stretch = _Stretch(self, operations, begun(nodes), start, variables, around)
+        if len(operations) <= WINDOW and stretch.fits_at_once():
             return nodes
-        begins = begun(nodes)
         if len(operations) > SAMPLE:
-            order = self._order(operations, begins, start, variables, around)
+            order = self._order(stretch)
         else:
-            form = self.live.form(operations, start, variables, around)
-            order = kept(
-                "order",
-                (self.kernel.target, self.share, WINDOWS, BOUND, GAIN, form),
-                lambda: self._order(operations, begins, start, variables, around),
-            )
+            key = self.kernel.target, self.share, WINDOWS, BOUND, GAIN, SURE, stretch.form()
+            order = kept("order", key, lambda: self._order(stretch))
         if order is None:
             return nodes
         self.changed = True
-        result = _with_begins([operations[number] for number in order], begins)
+        result = stretch.in_order(order)
         used = begun(result)
-        return [*result, *[op for tensor, op in begins.items() if tensor not in used]]
+        return [*result, *[op for tensor, op in stretch.begins.items() if tensor not in used]]
 
-    def _order(
-        self,
-        operations: list[Op],
-        begins: Mapping[Tensor, Op],
-        start: int,
-        variables: frozenset[Register],
-        around: _Around,
-    ) -> _Order:
+    def _order(self, stretch: _Stretch) -> _Order:
         """The order that takes the least time."""
-        sample = operations[:SAMPLE]
-        if len(operations) > len(sample) and self._keeps_busy(sample, begins):
+        sample, trips = stretch, stretch.around.trips
+        if len(stretch.operations) > SAMPLE:
+            sample = stretch.first(SAMPLE)
+            if self._keeps_busy(sample):
+                return None
+        orders = sample.orders()
+        if stretch.around.node is not None and sample is stretch:
+            likely = orders[0]
+            if likely.spent < SURE * stretch.order(WINDOW).spent:
+                if can_be_modelled(self.kernel, stretch.modelled(likely.numbers)):
+                    return likely.numbers
+        author = modelled_ns(self.kernel, sample.modelled(range(len(sample.operations))))
+        if author is None or author <= BOUND * sample.bound * trips:
             return None
-        author = modelled_ns(self.kernel, around(_with_begins(sample, begins)))
-        if author is None:
-            return None
-        choice = _Choice(self, sample, start, variables)
-        if author <= BOUND * choice.bound * around.trips:
-            return None
-        for window, order, estimate in choice.orders():
+        for order in orders:
             # Without a loop around, what is modelled takes no less than the list schedule thinks,
             # or so much less than the author's order that this makes no difference.
-            if around.node is None and estimate >= GAIN * author:
+            if stretch.around.node is None and order.spent >= GAIN * author:
                 return None
-            chosen = [operations[number] for number in order]
-            spent = modelled_ns(self.kernel, around(_with_begins(chosen, begins)))
+            spent = modelled_ns(self.kernel, sample.modelled(order.numbers))
             if spent is None:
                 continue
             if spent >= GAIN * author:
                 return None
-            if len(operations) > len(sample):
-                order = _Choice(self, operations, start, variables).order(window)[0]
-            return order
+            return order.numbers if sample is stretch else stretch.order(order.window).numbers
         return None
 
-    def _keeps_busy(self, sample: list[Op], begins: Mapping[Tensor, Op]) -> bool:
+    def _keeps_busy(self, sample: _Stretch) -> bool:
         """Whether an engine is busy all the time in the middle of a stretch that is longer than its
-        sample: by how much longer a quarter of that takes than an eighth."""
-        ends = len(sample) // 8, len(sample) // 4
-        some, more = (modelled_ns(self.kernel, _with_begins(sample[:end], begins)) for end in ends)
-        if some is None or more is None:
-            return False
-        busy = busy_ns(map(self.costs.of_operation, sample[slice(*ends)]))
-        return more - some <= BOUND * max(busy)
+        sample: by how much longer a quarter of that takes than an eighth. Stretches whose quarters
+        take the same times for the same tensors get one answer."""
+        ends = SAMPLE // 8, SAMPLE // 4
+        operations = sample.operations[: ends[1]]
+        timings = list(map(self.costs.of_operation, operations))
+        numbers: dict[Tensor, int] = {}
+        tensors = [
+            tuple(numbers.setdefault(tensor, len(numbers)) for tensor in tensors_of(op))
+            for op in operations
+        ]
+        key = tuple(zip(map(id, timings), tensors))
+        if key not in self._busy:
+            some, more = (modelled_ns(self.kernel, sample.modelled(range(end))) for end in ends)
+            self._busy[key] = False
+            if some is not None and more is not None:
+                self._busy[key] = more - some <= BOUND * max(busy_ns(timings[slice(*ends)]))
+        return self._busy[key]
 
 
 class _Live:
     """What is live in a body in the author's order, by position: `loads` by memory. In PSUM tensors
-    have whole banks, as they do while there are some."""
+    have whole banks, as they do while there are some. `across` is what of SBUF is live before a
+    position and at it."""
 
     def __init__(self, body: list[Node], target: Target) -> None:
         ranges = LiveRanges()
@@ -308,106 +315,149 @@ class _Live:
         last = max((life.last for own in found.values() for life in own), default=0)
         end = 3 + max(last, ranges.count)
         for memory, unit in zip(_MEMORIES, (1, bank)):
-            change = np.zeros(end, np.int64)
+            change, begin = np.zeros((2, end), np.int64)
             for life in found[memory]:
                 size = -(-life.size // unit) * unit
                 self.lives[life.tensor] = life
                 self.size[life.tensor] = size
-                change[life.first] += size
+                begin[life.first] += size
                 change[life.last + 1] -= size
-            self.loads.append(np.cumsum(change))
+            self.loads.append(np.cumsum(change + begin))
+            if memory is Memory.sbuf:
+                self.across = self.loads[0] - begin
 
-    def uses(self, operations: list[Op], start: int) -> StretchTensors:
-        """The tensors of a stretch whose first operation is at a position."""
-        numbers: dict[Tensor, int] = {}
-        of = []
-        for op in operations:
-            found = dict.fromkeys(filter(self.lives.__contains__, tensors_of(op)))
-            of.append([numbers.setdefault(tensor, len(numbers)) for tensor in found])
-        rows = []
-        for tensor in numbers:
-            life, memory = self.lives[tensor], _MEMORIES.index(tensor.memory)
-            rows.append((memory, self.size[tensor], life.first - start, life.last - start))
-        return StretchTensors(of, rows)
 
-    def fits_at_once(self, operations: list[Op], start: int) -> bool:
-        """Whether there is room for all tensors of a stretch at once: then no operation waits for a
-        place, and the scheduler finds the best order behind the places."""
-        uses = self.uses(operations, start)
-        taken = self.held(uses, start)
-        for memory, size, first in zip(uses.memory, uses.size, uses.first):
-            if first >= 0:
-                taken[memory] += size
-        return all(map(le, taken, self.capacity))
+class _Found(NamedTuple):
+    """An order that was found with a window: the numbers of operations, and how long they take by
+    the list schedule's own estimate."""
 
-    def form(
+    numbers: list[int]
+    spent: float
+    window: int
+
+
+class _Stretch:
+    """Operations that may change places: the first is at a position of a body. `begins` are the
+    markers of their tensors, `variables` those of the loops around."""
+
+    def __init__(
         self,
+        body: _Body,
         operations: list[Op],
+        begins: Mapping[Tensor, Op],
         start: int,
         variables: frozenset[Register],
         around: _Around,
-    ) -> Any:
-        """Equal for stretches that get the same order: that do the same to tensors alike, which
-        live as long, where as much else is live."""
-        outer = dict.fromkeys(variables, "loop")
-        if around.node is not None:
-            outer[around.node.variable] = "around"
-        uses = self.uses(operations, start)
-        columns = map(tuple, (uses.memory, uses.size, uses.first, uses.last))
-        loads = (load[start : start + len(operations)].tobytes() for load in self.loads)
-        return around.step, Content(outer).of(operations), *columns, *loads
+    ) -> None:
+        self.body = body
+        self.operations = operations
+        self.begins = begins
+        self.start = start
+        self.variables = variables
+        self.around = around
 
-    def rooms(self, uses: StretchTensors, start: int, count: int, share: float) -> list[Room]:
-        """What such a stretch finds in each memory, of which it may fill a share, or as much as is
-        live in the author's order."""
-        loads = [load[start : start + count] for load in self.loads]
-        capacities = [
-            max(int(share * size), int(own.max())) for size, own in zip(self.capacity, loads)
-        ]
-        return [
-            Room(capacity, load[start : start + count].copy(), taken)
-            for capacity, load, taken in zip(capacities, self.loads, self.held(uses, start))
-        ]
+    def first(self, count: int) -> _Stretch:
+        """The first of its operations."""
+        first = self.operations[:count]
+        return _Stretch(self.body, first, self.begins, self.start, self.variables, self.around)
 
-    def held(self, uses: StretchTensors, start: int) -> list[int]:
-        """By memory, the bytes that are taken where such a stretch begins."""
-        held = [int(load[start]) for load in self.loads]
+    def in_order(self, order: Sequence[int]) -> list[Op]:
+        """Its operations by their numbers, with the markers of tensors where these are first
+        used."""
+        return _with_begins([self.operations[number] for number in order], self.begins)
+
+    def modelled(self, order: Sequence[int]) -> Sequence[Node]:
+        """What is timed to know how long operations take in an order."""
+        return self.around(self.in_order(order))
+
+    @cached_property
+    def uses(self) -> StretchTensors:
+        """Its tensors."""
+        live = self.body.live
+        numbers: dict[Tensor, int] = {}
+        of = []
+        for op in self.operations:
+            found = dict.fromkeys(filter(live.lives.__contains__, tensors_of(op)))
+            of.append([numbers.setdefault(tensor, len(numbers)) for tensor in found])
+        rows = []
+        for tensor in numbers:
+            life, memory = live.lives[tensor], _MEMORIES.index(tensor.memory)
+            first, last = life.first - self.start, life.last - self.start
+            rows.append((memory, live.size[tensor], first, last))
+        return StretchTensors(of, rows)
+
+    @cached_property
+    def loads(self) -> list[Integers]:
+        """By memory, what is live at its operations in the author's order."""
+        return [load[self.start :][: len(self.operations)] for load in self.body.live.loads]
+
+    @cached_property
+    def held(self) -> list[int]:
+        """By memory, the bytes that are taken where it begins."""
+        held, uses = [int(load[0]) for load in self.loads], self.uses
         for memory, size, first in zip(uses.memory, uses.size, uses.first):
             if first == 0:
                 held[memory] -= size
         return held
 
+    def fits_at_once(self) -> bool:
+        """Whether there is room for all its tensors at once: then no operation waits for a place,
+        and the scheduler finds the best order behind the places."""
+        taken, uses = [*self.held], self.uses
+        for memory, size, first in zip(uses.memory, uses.size, uses.first):
+            if first >= 0:
+                taken[memory] += size
+        return all(map(le, taken, self.body.live.capacity))
 
-class _Choice:
-    """Orders of the operations of a stretch that begins at a position of a body."""
+    def form(self) -> Any:
+        """Equal for stretches that get the same order: that do the same to tensors alike, which
+        live as long, where as much else is live."""
+        outer, around = dict.fromkeys(self.variables, "loop"), self.around
+        if around.node is not None:
+            outer[around.node.variable] = "around"
+        uses = self.uses
+        columns = map(tuple, (uses.memory, uses.size, uses.first, uses.last))
+        loads = (load.tobytes() for load in self.loads)
+        return around.step, Content(outer).of(self.operations), *columns, *loads
 
-    def __init__(
-        self, body: _Body, operations: list[Op], start: int, variables: frozenset[Register]
-    ) -> None:
-        self.body = body
-        self.operations = operations
-        self.start = start
-        self.graph = Precedence(operations, body.target, variables)
-        timings, which = body.costs.of(self.graph.body)
-        self.timings = [timings[number] for number in which.tolist()]
-        self.bound = max(busy_ns(self.timings))
+    @cached_property
+    def graph(self) -> Precedence:
+        """Who follows whom."""
+        return Precedence(self.operations, self.body.target, self.variables)
 
-    def order(self, window: int) -> tuple[list[int], float]:
-        """The order with one window, and how long it takes by its own estimate."""
-        live, graph = self.body.live, self.graph
-        uses = live.uses(self.operations, self.start)
-        rooms = live.rooms(uses, self.start, len(self.operations), self.body.share)
-        return Lookahead(
-            self.timings, graph.before, graph.after, uses, rooms, self.body.target, window
+    @cached_property
+    def timings(self) -> list[Timing]:
+        """What its operations take."""
+        timings, which = self.body.costs.of(self.graph.body)
+        return [timings[number] for number in which.tolist()]
+
+    @property
+    def bound(self) -> float:
+        """How long the busiest engine is busy."""
+        return max(busy_ns(self.timings))
+
+    def order(self, window: int) -> _Found:
+        """The order with one window. Of each memory it may fill a share, or as much as is live in
+        the author's order."""
+        capacities = [
+            max(int(self.body.share * size), int(own.max()))
+            for size, own in zip(self.body.live.capacity, self.loads)
+        ]
+        rooms = [
+            Room(capacity, load.copy(), taken)
+            for capacity, load, taken in zip(capacities, self.loads, self.held)
+        ]
+        graph, target = self.graph, self.body.target
+        found = Lookahead(
+            self.timings, graph.before, graph.after, self.uses, rooms, target, window
         ).run()
+        return _Found(*found, window)
 
-    def orders(self) -> Iterator[tuple[int, list[int], float]]:
-        """Windows, the orders with them and what these are estimated to take, least first."""
+    def orders(self) -> list[_Found]:
+        """The orders with `WINDOWS`, the one first that is estimated to take the least time."""
         # With fewer operations than the smaller window has, both give one order.
         windows = WINDOWS if len(self.operations) > min(WINDOWS) else WINDOWS[:1]
-        found = [(*self.order(window), window) for window in windows]
-        for order, estimate, window in sorted(found, key=itemgetter(1)):
-            yield window, order, estimate
+        return sorted(map(self.order, windows), key=attrgetter("spent"))
 
 
 def _with_begins(operations: list[Op], begins: Mapping[Tensor, Op]) -> list[Op]:
