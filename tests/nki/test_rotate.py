@@ -181,7 +181,7 @@ def test_rotated_loops_do_what_they_say(nest, pipelined):
         patch.setattr(rotate, "STRAIGHT", 0)
         patch.setattr(rotate, "PAYS", 2.0)
         if pipelined:
-            for name, value in (("GAIN", 2.0), ("BOUND", 0.0), ("FEW", 2), ("WINDOW", 0)):
+            for name, value in (("GAIN", 2.0), ("BOUND", 0.0), ("FEW", 2), ("WINDOW", 1)):
                 patch.setattr(pipeline, name, value)
         compiled = nki.compile(nki.jit(kernel), a, target="trn2")
         assert check(compiled.program) == []

@@ -98,11 +98,14 @@ class _Replicated:
 
 @dataclass(slots=True)
 class _Loop:
-    """A loop before its engines are known."""
+    """A loop before its engines are known. `own` are those of its steps, `others` is what its body
+    has that is no step."""
 
     node: Loop | While
     body: list[Any]
     engines: set[int] = field(default_factory=set)
+    own: set[int] = field(default_factory=set)
+    others: list[_Replicated | _Loop] = field(default_factory=list)
 
 
 class _Begin(NamedTuple):
@@ -127,8 +130,8 @@ def expand(nodes: list[Node], target: Target) -> Expanded:
     tree = _expand(nodes, target, 0, owners)
     if any(not isinstance(item, (Step, _Begin)) for item in tree):  # there are registers
         needs: dict[Register, set[int]] = {}
-        _enter(tree, needs)
-        while _spread(tree, needs):
+        _, others = _enter(tree, needs)
+        while _spread(others, needs):
             pass
     return Expanded(Level(_place(tree)), tuple(owners))
 
@@ -172,21 +175,30 @@ def _queue(owner: Engine, owners: list[Engine]) -> int:
     return ENGINES + owners.index(owner)
 
 
-def _enter(tree: list[Any], needs: dict[Register, set[int]]) -> None:
-    """Enter the engines of the steps that need a register."""
+def _enter(
+    tree: list[Any], needs: dict[Register, set[int]]
+) -> tuple[set[int], list[_Replicated | _Loop]]:
+    """Enter the engines of the steps that need a register. Returns those of the steps that stand
+    right in a list, and what is no step there."""
+    engines: set[int] = set()
+    others: list[_Replicated | _Loop] = []
     for item in tree:
         if isinstance(item, Step):
+            engines.add(item.engine)
             for register in mentioned(item.instruction):
                 needs.setdefault(register, set()).add(item.engine)
-        elif isinstance(item, _Loop):
-            _enter(item.body, needs)
+        elif not isinstance(item, _Begin):
+            others.append(item)
+            if isinstance(item, _Loop):
+                item.own, item.others = _enter(item.body, needs)
+    return engines, others
 
 
-def _spread(tree: list[Any], needs: dict[Register, set[int]]) -> bool:
+def _spread(others: list[_Replicated | _Loop], needs: dict[Register, set[int]]) -> bool:
     """One round of propagating which engine needs which register for what is no step yet; whether
     anything changed."""
     changed = False
-    for item in tree:
+    for item in others:
         if isinstance(item, _Replicated):
             written = item.instruction.values[0]
             wanted = needs.get(written, set())
@@ -195,9 +207,9 @@ def _spread(tree: list[Any], needs: dict[Register, set[int]]) -> bool:
                 changed = True
             for register in mentioned(item.instruction):
                 changed |= _need(needs, register, item.engines)
-        elif isinstance(item, _Loop):
-            changed |= _spread(item.body, needs)
-            engines = _engines(item.body)
+        else:
+            changed |= _spread(item.others, needs)
+            engines = item.own.union(*[other.engines for other in item.others])
             if not engines and isinstance(item.node, While):
                 engines = {ENGINE_INDEX[Engine.sync]}  # it may never end, which must not get lost
             if item.engines != engines:
@@ -216,22 +228,14 @@ def _need(needs: dict[Register, set[int]], register: Register, engines: set[int]
     return True
 
 
-def _engines(tree: list[Any]) -> set[int]:
-    engines: set[int] = set()
-    for item in tree:
-        if isinstance(item, Step):
-            engines.add(item.engine)
-        elif isinstance(item, (_Replicated, _Loop)):
-            engines |= item.engines
-    return engines
-
-
 def mentioned(instruction: Instruction) -> list[Register]:
     """The registers that an instruction mentions, with repetitions."""
     found: list[Register] = []
     values = instruction.values
     for index in instruction.row.register_fields:
         value = values[index]
+        if isinstance(value, Access) and type(value.offset) is int and value.vector_offset is None:
+            continue  # most are so
         if value is not None and type(value) is not int:
             found.extend(form_registers(value))
     return found

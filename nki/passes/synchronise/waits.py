@@ -17,7 +17,8 @@ record the same edges, those hold for all further ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from isa.columns.repetition import Repetition
@@ -445,29 +446,29 @@ class Walk:
             for stream in streams
             if self.counts[stream]
         }
-        certain: dict[int, int] = {}
-        for stream, position in self._last_events():
-            if stream in final and (stream, position) not in self.unsure:
-                certain[stream] = min(position, certain.get(stream, position))
+        certain = self._first_certain()
         known = {
             engine: {
-                stream: stream in certain and mine[stream] >= certain[stream]
+                stream: mine[stream] >= certain.get(stream, math.inf)
                 for stream, count in final.items()
                 if stream != engine and mine[stream] >= count
             }
             for engine, mine in enumerate(knowledge)
         }
-        return Outside(streams, set(certain), known, primed)
+        return Outside(streams, final.keys() & certain, known, primed)
 
-    def _last_events(self) -> Iterator[tuple[int, int]]:
-        """(stream, position) of the events of the last iteration."""
-        for event in self.completions[-1]:
+    def _first_certain(self) -> dict[int, int]:
+        """By stream, the position of the first event in the last iteration that each one has."""
+        found: dict[int, int] = {}
+        for event in reversed(self.completions[-1]):
             if event is not None:
-                yield event[0], event[1]
-                yield event[2], event[3]
+                found[event[0]] = event[1]
+                found[event[2]] = event[3]
         for events in (self.loops[-1], self.exits[-1]):
-            for event in events.values():
-                yield event[0], event[1]
+            for stream, position, *_ in events.values():
+                if (stream, position) not in self.unsure:
+                    found[stream] = min(position, found.get(stream, position))
+        return found
 
 
 def _raise(wanted: dict[int, Event], events: Iterable[Event]) -> None:
