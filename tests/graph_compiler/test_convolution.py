@@ -227,3 +227,84 @@ ENTRY e {
     timeline = static_timeline(graph_compiler.compile(module, "trn1").kernel.program)
     assert timeline is not None
     assert timeline.total_ns < 30_000  # 180,700 with features along partitions
+
+
+@pytest.mark.parametrize("size, dilation", [(1, 1), (3, 2)])
+def test_pixels_that_no_window_takes_are_not_loaded(size: int, dilation: int) -> None:
+    edge = dilation * (size - 1) // 2
+    module = graph_compiler.parse_text(f"""HloModule g
+ENTRY e {{
+ x = f32[2,16,16,130] parameter(0)
+ k = f32[{size},{size},130,9] parameter(1)
+ ROOT c = f32[2,8,8,9] convolution(x, k), window={{size={size}x{size} stride=2x2
+  pad={edge}_{edge}x{edge}_{edge} rhs_dilate={dilation}x{dilation}}}, dim_labels=b01f_01io->b01f
+}}""")
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((2, 16, 16, 130), np.float32)
+    k = rng.standard_normal((size, size, 130, 9), np.float32)
+    (found,), profile = graph_compiler.compile(module, "trn2").profile(x, k)
+    assert profile.dma.hbm_read_bytes < x.nbytes // 2  # a quarter, and the kernel
+    wanted = convolved(x, k, 2, dilation)
+    assert np.all(np.abs(found - wanted) <= 1e-5 * convolved(np.abs(x), np.abs(k), 2, dilation))
+
+
+@pytest.mark.parametrize("type", ["f32", "bf16"])
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("count", [2, 3, 5])
+@pytest.mark.parametrize(
+    "features, window, stride, dilation",
+    [(40, 3, 1, 1), (9, 5, 1, 2), (130, 3, 2, 1), (5, 3, 2, 3)],
+)
+def test_columns_of_few_outputs_are_one_product(
+    features: int,
+    window: int,
+    stride: int,
+    dilation: int,
+    count: int,
+    first: bool,
+    type: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As many as asked for, whatever pays, and what is left over; by turns where windows have
+    gaps."""
+
+    def together(self: Images) -> int:
+        self._take(count)
+        self.pixels_first = True
+        return count
+
+    monkeypatch.setattr(Images, "_together", together)
+    monkeypatch.setattr("graph_compiler.lower.products.strips.plan_of", lambda *_: None)
+    dims, outputs, edge = (2, 7, 13, features), 11, dilation * (window - 1) // 2
+    own = (2, -(-7 // stride), -(-13 // stride), outputs)
+    labels = "bf01_oi01->bf01" if first else "b01f_01io->b01f"
+    kernel = [outputs, features, window, window] if first else [window, window, features, outputs]
+    module = graph_compiler.parse_text(f"""HloModule g
+ENTRY e {{
+ x = {type}[{shape_of(dims, first)}] parameter(0)
+ k = {type}[{",".join(map(str, kernel))}] parameter(1)
+ b = {type}[{outputs}] parameter(2)
+ bs = {type}[{shape_of(own, first)}] broadcast(b), dimensions={{{1 if first else 3}}}
+ c = {type}[{shape_of(own, first)}] convolution(x, k), window={{size={window}x{window}
+  pad={edge}_{edge}x{edge}_{edge} stride={stride}x{stride} rhs_dilate={dilation}x{dilation}}},
+  dim_labels={labels}
+ ROOT r = {type}[{shape_of(own, first)}] add(c, bs)
+}}""")
+    dtype = ml_dtypes.bfloat16 if type == "bf16" else np.float32
+    rng = np.random.default_rng(4)
+    x, k, b = (
+        rng.standard_normal(shape, np.float32).astype(dtype)
+        for shape in (dims, (window, window, features, outputs), (outputs,))
+    )
+    given = [x, k, b]
+    if first:
+        given[:2] = [np.ascontiguousarray(x.transpose(0, 3, 1, 2)), k.transpose(3, 2, 0, 1).copy()]
+    (found,) = graph_compiler.compile(module, "trn2")(*given)
+    found = found.astype(np.float64)
+    found = found.transpose(0, 2, 3, 1) if first else found
+    x, k, b = (one.astype(np.float32) for one in (x, k, b))
+    sums = convolved(x, k, stride, dilation)
+    bound = 1e-5 * convolved(np.abs(x), np.abs(k), stride, dilation) + 1e-5
+    if type == "bf16":
+        bound = bound + 2.0**-8 * (np.abs(sums) + np.abs(sums + b))
+    assert np.all(np.abs(found - (sums + b)) <= bound)

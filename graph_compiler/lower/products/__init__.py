@@ -6,9 +6,10 @@ chip have it in order it stays so. Blocks of columns are as wide as long runs ne
 loaded part by part, so that sums begin with the first one. Tiles of rows take rows by turns
 (`cut`), so that several tiles are moved at once.
 
-A convolution (`convolution`, `images`, `bands`) loads bands of its image with features along
-partitions and multiplies shifted views of them. Features that fill partitions badly are there for
-several places of the window at once. Pixels or outputs lie along partitions of the result,
-whichever costs less. Of images with few features partitions have rows (`strips`). Element-wise work
-behind a convolution takes its results on chip (`results`).
+A convolution (`convolution`, `images`, `bands`) loads bands of its image (`loaded_bands`) with
+features along partitions, and its kernel (`weights`), and multiplies shifted views of the bands.
+Features that fill partitions badly are there for several places of the window at once. Pixels or
+outputs lie along partitions of the result, whichever costs less. Where outputs are few, several
+columns of results are one product. Of images with few features partitions have rows (`strips`).
+Element-wise work behind a convolution takes its results on chip (`results`).
 """

@@ -20,6 +20,12 @@ COLUMNS = 512
 LOADED = 0.8
 """About how long a pass of a column of fp32 takes to load as stationary, in cycles."""
 
+LOADED_FAST = 0.25
+"""The same of columns of two bytes."""
+
+LEAST = 64
+"""Cycles of a pass, at least."""
+
 SWITCH = 10
 """Cycles between products."""
 
@@ -49,11 +55,47 @@ class KernelPart:
         return self.count * min(self.down, left[0]) * min(self.across, left[1])
 
 
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Columns of results that are one product, where pixels lie along partitions. `apart`: from one
+    column to the next; `pace`: as many places of the window is its first pixel further on. Results
+    of fewer features than the tensor engine has columns for are more of them then."""
+
+    count: int = 1
+    apart: int = 1
+    pace: int = 1
+
+    def reach(self, places: int, columns: int | None = None) -> int:
+        """Places from the first pixel of a window to the last one of the last column's, or of the
+        first so many columns."""
+        return ((columns or self.count) - 1) * self.pace + places
+
+    def columns(self, total: int) -> Iterator[tuple[int, int, int]]:
+        """Columns of results in blocks: the first one, how many blocks, and columns of each."""
+        for first in range(min(self.apart, total)):
+            blocks, rest = divmod(-(-(total - first) // self.apart), self.count)
+            if blocks:
+                yield first, blocks, self.count
+            if rest:
+                yield first + blocks * self.count * self.apart, 1, rest
+
+
+def together_of(window: SpatialDimension, count: int) -> Together:
+    """So many columns whose windows have places in common."""
+    if count == 1:
+        return Together()
+    apart = window.dilation // math.gcd(window.stride, window.dilation)
+    return Together(count, apart, apart * window.stride // window.dilation)
+
+
 class BandTile(NamedTuple):
-    """Results that are computed together: images, rows, columns of a band, as starts and sizes."""
+    """Results that are computed together: images, rows, blocks of columns of a band, as starts and
+    sizes, columns from one block to the next, and of each block."""
 
     starts: tuple[int, int, int]
     sizes: tuple[int, int, int]
+    pace: int = 1
+    together: int = 1
 
 
 class Band(NamedTuple):
@@ -172,10 +214,18 @@ def runs_of(
 
 def rows_follow(some: list[BandTile], tile: BandTile) -> bool:
     """Whether a tile has the rows, or the images, behind those of the others."""
-    (image, row, column), (images, high, _) = some[-1]
+    (image, row, column), (images, high, _), *_ = some[-1]
     if images > 1:
         return tile.starts == (image + images, row, column)
     return tile.starts == (image, row + high, column)
+
+
+def joined(some: list[BandTile]) -> BandTile:
+    """All results of tiles that follow one another, as a tile."""
+    starts, (images, high, wide), pace, together = some[0]
+    if images > 1:
+        return BandTile(starts, (images * len(some), high, wide), pace, together)
+    return BandTile(starts, (images, high * len(some), wide), pace, together)
 
 
 def alike(some: list[BandTile], tile: BandTile) -> bool:

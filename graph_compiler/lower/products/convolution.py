@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from graph_compiler.hlo.operators.convolution import places_of
@@ -80,11 +81,25 @@ class ConvolutionStep:
         from graph_compiler.lower.products.images import Images
         from graph_compiler.lower.products.strips import Strips, plan_of
 
-        images, plan = Images(device, self), plan_of(self, device.target)
-        if plan is not None and plan.ns < images.ns:
-            Strips(device, self, plan).emit()
-            return
-        images.emit()
+        found: list[tuple[float, Images | Strips]] = []
+        for step in self.of_fewer_elements():
+            images, plan = Images(device, step), plan_of(step, device.target)
+            found.append((images.ns, images))
+            if plan is not None:
+                found.append((plan.ns, Strips(device, step, plan)))
+        min(found, key=itemgetter(0))[1].emit()
+
+    def of_fewer_elements(self) -> Iterator[ConvolutionStep]:
+        """The same, and the same of those rows, or rows and columns, of the image that results are
+        computed from, where these are every second one, or fewer."""
+        image, (down, across) = self.image, self.windows
+        yield self
+        if _pace(down) > 1:
+            image, down = _chosen(image, 1, down)
+            yield replace(self, image=image, windows=(down, across))
+        if _pace(across) > 1 and image.strides[2] > 1:
+            image, across = _chosen(image, 2, across)
+            yield replace(self, image=image, windows=(down, across))
 
     def ns(self, device: DeviceProgram) -> float:
         """About how long the tensor engine takes, or the transfers."""
@@ -181,6 +196,29 @@ def _convolution(scheduler: Scheduler, node: Node) -> View | None:
     step = ConvolutionStep(x, k, target, (windows[0], windows[1]))
     program.steps.append(step)  # type: ignore[arg-type]
     return whole
+
+
+def _pace(window: SpatialDimension) -> int:
+    """From one element that results are computed from to the next one."""
+    if window.spread > 1:
+        return 1
+    return window.stride if window.size == 1 else math.gcd(window.stride, window.dilation)
+
+
+def _chosen(image: View, axis: int, window: SpatialDimension) -> tuple[View, SpatialDimension]:
+    """Elements of a dimension of space that results are computed from."""
+    pace = _pace(window)
+    first = -window.before % pace
+    count = image.dims[axis] - first
+    if count < 1:
+        return image, window
+    dims, strides = list(image.dims), list(image.strides)
+    dims[axis], strides[axis] = -(-count // pace), strides[axis] * pace
+    chosen = image.placed(tuple(dims), tuple(strides), first * image.strides[axis])
+    before = (window.before + first) // pace
+    dilation = max(1, window.dilation // pace)
+    own = replace(window, stride=window.stride // pace, dilation=dilation, before=before)
+    return chosen, own
 
 
 def _ascending(scheduler: Scheduler, value: Lazy) -> View:

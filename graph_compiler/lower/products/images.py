@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.lower.machine import BANK, DTYPES, PARTITIONS
@@ -21,24 +20,27 @@ from graph_compiler.lower.nests.operands import StoredOperand
 from graph_compiler.lower.products.bands import (
     COLUMNS,
     INSTRUCTIONS,
+    LEAST,
     LOADED,
+    LOADED_FAST,
     SWITCH,
     Band,
-    BandPart,
     BandTile,
-    KernelPart,
     alike,
     even,
-    inside,
+    joined,
     parts_of,
     reach,
     rows_follow,
     runs_of,
     tiles_of,
+    together_of,
     turning_passes,
 )
+from graph_compiler.lower.products.loaded_bands import AT_ONCE, LoadedBands
 from graph_compiler.lower.products.results import OUTPUT, Cells, ConvolutionResults, Sums, unit
 from graph_compiler.lower.products.sides import into_bank
+from graph_compiler.lower.products.weights import Weights, groups_of
 from graph_compiler.schedule.steps import item_size, place_of
 from isa.dtypes import DTYPES as DTYPE_ROWS
 from isa.enums import Engine, Memory
@@ -54,18 +56,14 @@ IMAGES = 32 << 10
 KERNEL = 64 << 10
 """Bytes of a partition that the kernel of some outputs takes."""
 
-_PIECES = 4
-"""Parts in which a band goes to other partitions, so that products begin before all is there."""
-
-_SHIFTS = 8
-"""Places of the window that partitions have features for, of which each is a transfer: one holds
-the engine that starts it."""
-
 _MORE_ROWS = 1.1
 """Rows that bands load, beside those without a part for the last columns, up to which it pays."""
 
-_AT_ONCE = 4 << 10
-"""Bytes of a partition that a transfer of pixels has."""
+_PIECES = 4
+"""Parts in which results of a band are stored, so that few are left to the end."""
+
+_TOGETHER = 16
+"""Columns of results that are one product, at most."""
 
 _BANKS = 4
 """Tiles of results that are summed at a time, each in a bank of PSUM."""
@@ -77,69 +75,108 @@ class Images:
     def __init__(self, device: DeviceProgram, step: ConvolutionStep) -> None:
         self.device = device
         self.step = step
-        self.type = step.image.type
-        self.dtype = DTYPES[self.type]
-        self.size = item_size(self.type)
+        self.size = item_size(step.image.type)
         self.down, self.across = step.windows
         self.batch, self.rows, self.columns, self.outputs = step.target.dims
         self.features = step.image.dims[3]
-        self.wide = reach(self.columns, self.across)
-        window = self.down.size, self.across.size
+        self.kernel = StoredOperand(device, place_of(step.kernel), step.kernel.type)
+        self.results = ConvolutionResults(device, step.target, step.behind)
+        self.rows_of_pixels = step.target.strides[3] == 1 or self.outputs == 1
+        self._plain = DTYPES[step.target.type]
+        # Whether work behind the convolution is done where outputs are along partitions.
+        self._early = not self.rows_of_pixels or self.results.rows_alone
+        self._take(1)
+        self.pixels_first = self._cost(True) < self._cost(False)
+        self._take(self._together())
+        self.weights = Weights(device, step, self.kernel, self.together)
+        self.bands = LoadedBands(device, step, self.parts, self.wide)
+        most = max(1, KERNEL // (self.places * self.size * self.together.count))
+        limit = max(PARTITIONS, most)
+        if self.pixels_first:
+            limit = min(COLUMNS // self.together.count, most)
+        self.chunk = even(self.outputs, limit)
+
+    def _take(self, together: int) -> None:
+        """Plan for so many columns of results together."""
+        self.together = together_of(self.across, together)
+        # Blocks of columns at the end are read as if they were whole.
+        ends = (
+            first + (blocks * self.together.count - 1) * self.together.apart
+            for first, blocks, _ in self.together.columns(self.columns)
+        )
+        self.wide = reach(max(ends) + 1, self.across)
+        window = self.down.size, self.together.reach(self.across.size)
         self.parts = parts_of(self.features, window, apart=False)
         alone = self._loaded_rows()
         self.parts = parts_of(self.features, window)
         if self._loaded_rows() > _MORE_ROWS * alone:
             self.parts = parts_of(self.features, window, apart=False)
-        self.image, self.kernel = (
-            StoredOperand(device, place_of(view), view.type) for view in (step.image, step.kernel)
-        )
-        self.results = ConvolutionResults(device, step.target, step.behind)
-        self.places = sum(1 for part in self.parts for _ in self._groups(part))
-        self.rows_of_pixels = step.target.strides[3] == 1 or self.outputs == 1
-        self._plain = DTYPES[step.target.type]
-        # Whether work behind the convolution is done where outputs are along partitions.
-        self._early = not self.rows_of_pixels or self.results.rows_alone
-        self.pixels_first = self._cost(True) < self._cost(False)
-        most = max(1, KERNEL // (self.places * self.size))
-        limit = min(COLUMNS, most) if self.pixels_first else max(PARTITIONS, most)
-        self.chunk = even(self.outputs, limit)
+        self.places = sum(1 for part in self.parts for _ in groups_of(part, self.down.size))
+
+    def _together(self) -> int:
+        """Columns of results that are one product in the fastest plan, which `pixels_first`."""
+        costs = {1: min(self._cost(True), self._cost(False))}
+        most = min(_TOGETHER, COLUMNS // self.outputs, self.columns)
+        for count in range(2, most + 1 if self.across.size > 1 else 0):
+            self._take(count)
+            if self.places * count * self.outputs * self.size > KERNEL:
+                break
+            costs[count] = self._cost(True)
+        found = min(costs, key=costs.__getitem__)
+        self.pixels_first = self.pixels_first or found > 1
+        return found
 
     def _cost(self, pixels_first: bool) -> float:
         """About how many cycles the tensor engine takes with pixels, or outputs, along partitions:
-        to load what is stationary, where that is not done beside, and to turn results."""
-        passes, load = 1.0, 0.0
+        products, what of loading the stationary side is not done beside, and to turn results."""
+        target, passes, load = self.device.target, 1, LOADED_FAST
         if self.size == 4:
-            passes = self.device.target.fp32_matmul_passes.value
+            passes = target.fp32_matmul_passes.value
             load = LOADED * passes
+
+        def product(stationary: float, moving: float) -> float:
+            multiplied = passes * max(moving, LEAST) + SWITCH
+            if target.tile_loads_hidden.value:
+                return max(multiplied, load * stationary)
+            return multiplied + load * stationary
+
         images, rows = self._band_sizes()
         several = -(-self.batch // images) * -(-self.rows // rows)
-        most = PARTITIONS if pixels_first else COLUMNS
-        tiles = several * len(tiles_of(images, rows, self.columns, most))
         pixels = self.batch * self.rows * self.columns
+        wide = -(-self.outputs // PARTITIONS)
+        multiplied = 0.0
         if pixels_first:
-            own = load * PARTITIONS + passes * self.outputs + SWITCH
+            for tile in (one for own in self._tiles_of_pixels(images, rows) for one in own):
+                places = min(1.0, self._reach(tile) / self.together.reach(self.across.size))
+                own = product(math.prod(tile.sizes), tile.together * self.outputs)
+                multiplied += several * self.places * places * own
         else:
-            wide = -(-self.outputs // PARTITIONS)
-            own = wide * (passes * pixels / tiles + SWITCH) + load * self.outputs
-        turned = pixels * -(-self.outputs // PARTITIONS) * (1 + load)
-        return tiles * self.places * own + (pixels_first != self.rows_of_pixels) * turned
+            tiles = several * len(tiles_of(images, rows, self.columns, COLUMNS))
+            own = wide * product(self.outputs / wide, pixels / tiles)
+            multiplied = tiles * self.places * own
+        turned = pixels * wide * turning_passes(self.size, target)
+        return multiplied + (pixels_first != self.rows_of_pixels) * turned
 
     @property
     def ns(self) -> float:
         """About how long it takes: products, the turning of pixels and copies of the features to
         further partitions."""
-        target = self.device.target
-        _, high, wide, _ = self.step.image.dims
+        target, image = self.device.target, self.step.image
+        _, high, wide, _ = image.dims
         pixels = self.batch * high * wide
-        tensor, copied, moved = min(self._cost(True), self._cost(False)), 0.0, 0.0
-        if self.step.image.strides[3] == 1:
+        tensor, copied = min(self._cost(True), self._cost(False)), 0.0
+        run = self.features
+        if image.strides[3] == 1:
             tensor += pixels * len(self.parts) * turning_passes(self.size, target)
             copied = pixels * len(self.parts) / 2  # by two engines
-            runs = pixels * (self.features * self.size < target.dma_short_run_bytes.value)
-            moved += runs * target.dma_descriptor_ns.value / target.dma_engines.value
+        elif image.strides[2] == 1:
+            run = wide * (high if image.strides[1] == wide else 1)
+        moved = pixels * self.features * self.size / target.dma_run_bytes_per_ns(run * self.size)
+        moved += pixels * self.features / run * target.dma_descriptor_ns.value
         again = sum(part.partitions - part.count * (not part.begin) for part in self.parts)
         places = self.batch * reach(self.rows, self.down) * self.wide
-        moved += again * places * self.size / target.dma_bytes_per_ns
+        moved += again * places * self.size / target.dma_bytes_per_ns_per_engine.value
+        moved /= target.dma_engines.value
         clock, other = (target.clock_ghz(engine) for engine in (Engine.tensor, Engine.vector))
         return max(tensor / clock, copied / other, moved)
 
@@ -148,7 +185,7 @@ class Images:
             count = min(self.chunk, self.outputs - first)
             kernel = cache(partial(self._kernels, first, count))
             images, rows = self._band_sizes()
-            tiles = tiles_of(images, rows, self.columns, self._most_pixels())
+            tiles = self._tiles(images, rows)
             parts = 1 if self.pixels_first else -(-count // PARTITIONS)
             work = len(tiles) * parts * self.places * -(-self.rows // rows)
             whole, left = divmod(self.batch, images)
@@ -179,8 +216,24 @@ class Images:
         _, rows = self._band_sizes()
         return -(-self.rows // rows) * reach(rows, self.down)
 
-    def _most_pixels(self) -> int:
-        return PARTITIONS if self.pixels_first else COLUMNS
+    def _tiles(self, images: int, rows: int) -> list[BandTile]:
+        """Tiles of results of a band: with pixels along partitions blocks of columns."""
+        if not self.pixels_first:
+            return tiles_of(images, rows, self.columns, COLUMNS)
+        return [tile for tiles in self._tiles_of_pixels(images, rows) for tile in tiles]
+
+    def _tiles_of_pixels(self, images: int, rows: int) -> Iterator[list[BandTile]]:
+        """Those whose blocks have as many columns, and begin with the same."""
+        for first, blocks, together in self.together.columns(self.columns):
+            pace = self.together.count * self.together.apart
+            yield [
+                BandTile((image, row, first + column * pace), sizes, pace, together)
+                for (image, row, column), sizes, *_ in tiles_of(images, rows, blocks, PARTITIONS)
+            ]
+
+    def _reach(self, tile: BandTile) -> int:
+        """Places of the window that the columns of a block have together."""
+        return self.together.reach(self.across.size, tile.together)
 
     def _band_sizes(self) -> tuple[int, int]:
         """How many images a band has, or how many rows of results of one."""
@@ -205,9 +258,9 @@ class Images:
         one behind those of the first, which wait for the kernel."""
         ahead: list[NkiTensor] = []
         for number, band in enumerate(bands):
-            loaded = ahead or self._loaded(band, kernel)
+            loaded = ahead or self.bands.loaded(band, kernel)
             again = 0 < number < len(bands) - 1
-            ahead = self._loaded(bands[number + 1], kernel) if again else []
+            ahead = self.bands.loaded(bands[number + 1], kernel) if again else []
             self._band(band, loaded, kernel(), outputs)
 
     def _band(
@@ -218,12 +271,16 @@ class Images:
         outputs: tuple[int, int],
     ) -> None:
         """The products of a band that is loaded."""
-        tiles = tiles_of(band.images, band.rows, self.columns, self._most_pixels())
         first, count = outputs
         if self.pixels_first:
-            for some in self._stored_at_once(tiles, count):
-                self._keep(band, some, self._pixels(some, loaded, kernel), first)
+            if not self.rows_of_pixels:
+                self._keep_planes(band, loaded, kernel, outputs)
+                return
+            for tiles in self._tiles_of_pixels(band.images, band.rows):
+                for some in self._stored_at_once(tiles, count):
+                    self._keep(band, some, self._pixels(some, loaded, kernel), first)
             return
+        tiles = self._tiles(band.images, band.rows)
         made = []  # of some outputs each
         for start in range(0, count, PARTITIONS):
             own = slice(start, min(start + PARTITIONS, count))
@@ -236,276 +293,15 @@ class Images:
 
     def _stored_at_once(self, tiles: list[BandTile], count: int) -> Iterator[list[BandTile]]:
         size = max(DTYPE_ROWS[dtype].size for dtype in self.results.dtypes().values())
-        most = max(1, _AT_ONCE // (count * size))
+        each = count * tiles[0].together
+        most = max(1, AT_ONCE // (each * size))
         if self.pixels_first:
-            most = min(most, _BANKS * max(1, COLUMNS // count))
-        return runs_of(tiles, most if self.rows_of_pixels else 1, alike)
-
-    # Kernel
+            most = min(most, _BANKS * max(1, COLUMNS // each))
+        return runs_of(tiles, most, alike)
 
     def _kernels(self, first: int, count: int) -> list[NkiTensor]:
         """The kernel's elements for some outputs, of each part of the features."""
-        return [self._kernel(part, first, count) for part in self.parts]
-
-    def _groups(self, part: KernelPart) -> Iterator[tuple[int, int]]:
-        """The first places of the window that products of a part begin with."""
-        yield from product(
-            range(0, self.down.size, part.down), range(part.begin, part.end, part.across)
-        )
-
-    def _kernel(self, part: KernelPart, first: int, count: int) -> NkiTensor:
-        """[partitions, groups of places, outputs] of the kernel."""
-        device, strides = self.device, self.step.kernel.strides
-        groups = list(self._groups(part))
-        tile = device.tile((part.partitions, len(groups), count), self.dtype)
-        if strides[3] != 1 and self.outputs > 1 and count >= PARTITIONS // 4:
-            self._turned_kernel(part, first, tile)
-            return tile
-        wide = part.end - part.begin
-        lines = -(-self.down.size // part.down), -(-wide // part.across)
-        grid = tile.reshape((part.partitions, *lines, count))
-        for number, (i, j) in enumerate(product(range(part.down), range(part.across))):
-            rows = slice(number * part.count, (number + 1) * part.count)
-            here = -(-(self.down.size - i) // part.down), -(-(wide - j) // part.across)
-            begin = i * strides[0] + (part.begin + j) * strides[1]
-            begin += part.first * strides[2] + first * strides[3]
-            pattern = [
-                (strides[2], part.count),
-                (part.across * strides[1], here[1]),
-                (strides[3], count),
-            ]
-            for line in range(here[0]):  # products with the first ones need not wait for all
-                source = self.kernel.elements(pattern, begin + line * part.down * strides[0])
-                device.copy(grid[rows, line, : here[1], :], source)
-        return tile
-
-    def _turned_kernel(self, part: KernelPart, first: int, tile: NkiTensor) -> None:
-        """The same of a kernel in whose memory outputs come first."""
-        device, strides = self.device, self.step.kernel.strides
-        (high, wide), count = (self.down.size, self.across.size), tile.shape[2]
-        for start in range(0, count, PARTITIONS):
-            rows = min(PARTITIONS, count - start)
-            counts = sorted(
-                zip(strides[:3], (high, wide, part.count), ("i", "j", "c")), reverse=True
-            )
-            loaded = device.tile((rows, *(size for _, size, _ in counts)), self.dtype)
-            begin = part.first * strides[2] + (first + start) * strides[3]
-            pattern = [(strides[3], rows), *((step, size) for step, size, _ in counts)]
-            device.copy(loaded, self.kernel.elements(pattern, begin))
-            steps = {name: loaded.strides[1 + at] for at, (_, _, name) in enumerate(counts)}
-            for number, (i, j) in enumerate(self._groups(part)):
-                down, across = min(part.down, high - i), min(part.across, part.end - j)
-                chosen = [
-                    [loaded.strides[0], rows],
-                    [steps["i"], down],
-                    [steps["j"], across],
-                    [steps["c"], part.count],
-                ]
-                view = loaded.ap(chosen, i * steps["i"] + j * steps["j"])
-                taken = down * across * part.count
-                bank = device.tile((taken, rows), self.dtype, _PSUM)
-                device.builder.emit("nc_transpose", dst=bank, data=view, engine=Engine.tensor)
-                target = tile[:taken, number, start : start + rows]
-                device.builder.emit("tensor_copy", dst=target, src=bank)
-
-    # Images
-
-    def _loaded(self, band: Band, beside: Callable[[], Any]) -> list[NkiTensor]:
-        """[partitions, images, rows, columns] of each part of the features, edges included.
-        `beside` is loaded behind the first pixels, with which products can begin."""
-        device = self.device
-        high = reach(band.rows, self.down)
-        tiles = [
-            device.tile((part.partitions, band.images, high, self.wide), self.dtype)
-            for part in self.parts
-        ]
-        rows = inside(band.row * self.down.stride, high, self.step.image.dims[1], self.down)
-        columns = inside(0, self.wide, self.step.image.dims[2], self.across)
-        # The last columns of the window have a copy of what the part before them has.
-        own = [(part, tile) for part, tile in zip(self.parts, tiles) if not part.begin]
-        firsts = [(part, tile[: part.count]) for part, tile in own]
-        for _, tile in firsts:
-            self._edges(tile, rows, columns)
-        if rows.number and columns.number:
-            if self.step.image.strides[3] == 1 or self.features == 1:
-                self._by_pixels(band, firsts, rows, columns, beside)
-            else:
-                self._by_planes(band, firsts, rows, columns)
-        before = tiles[0]
-        for tile, part in zip(tiles, self.parts):
-            if part.begin:
-                source = before[: part.count]
-                self._shift(source, tile[: part.count], (0, 0), 0, _PIECES)
-            self._repeated(tile, part)
-            before = tile
-        return tiles
-
-    def _repeated(self, tile: NkiTensor, part: KernelPart) -> None:
-        """The features once more for each place of the window that partitions have them for; of
-        many places first those of one row, then all of a row for the next ones."""
-        if part.down * part.across <= _SHIFTS:  # each from the first: none waits for another
-            for number, (i, j) in enumerate(product(range(part.down), range(part.across))):
-                own = slice(number * part.count, (number + 1) * part.count)
-                ahead = i * self.down.dilation, j * self.across.dilation
-                if number:
-                    self._shift(tile[: part.count], tile[own], ahead, ahead[1], _PIECES)
-            return
-        row = part.count * part.across
-        pieces = max(1, 2 * _SHIFTS // (part.across + part.down - 2))
-        for j in range(1, part.across):
-            own = slice(j * part.count, (j + 1) * part.count)
-            ahead = 0, j * self.across.dilation
-            self._shift(tile[: part.count], tile[own], ahead, ahead[1], pieces)
-        for i in range(1, part.down):
-            own, ahead = slice(i * row, (i + 1) * row), (i * self.down.dilation, 0)
-            unread = (part.across - 1) * self.across.dilation
-            self._shift(tile[:row], tile[own], ahead, unread, pieces)
-
-    def _shift(
-        self,
-        source: NkiTensor,
-        target: NkiTensor,
-        shift: tuple[int, int],
-        unread: int,
-        pieces: int,
-    ) -> None:
-        """Copy a band to other partitions, so many rows and columns further on, some rows at a
-        time; the last columns, as many as are `unread`, are those of the next row."""
-        count, images, high, wide = source.shape
-        rows = high - shift[0]
-        size = max(-(-rows // pieces), 1)
-        for start in range(0, rows, size):
-            end = min(start + size, rows)
-            length = (end - start) * wide - unread
-            if length > 0:
-                begin = start * wide
-                further = begin + shift[0] * wide + shift[1]
-                shape = [[source.strides[0], count], [source.strides[1], images], [1, length]]
-                self.device.copy(target.ap(shape, begin), source.ap(shape, further))
-
-    def _edges(self, tile: NkiTensor, rows: BandPart, columns: BandPart) -> None:
-        """Zeros where an image has nothing."""
-        _, _, high, wide = tile.shape
-        gaps = self.down.spread > 1 or self.across.spread > 1
-        if gaps or not rows.number or not columns.number:
-            self._zeros(tile)
-            return
-        top, bottom = rows.to, rows.to + rows.number
-        left, right = columns.to, columns.to + columns.number
-        for first, last in ((0, top), (bottom, high)):
-            if first < last:
-                self._zeros(tile[:, :, first:last, :])
-        for first, last in ((0, left), (right, wide)):
-            if first < last:
-                self._zeros(tile[:, :, top:bottom, first:last])
-
-    def _zeros(self, tile: NkiTensor) -> None:
-        self.device.builder.emit("memset", dst=tile, value=0.0, engine=Engine.gpsimd)
-
-    def _place(
-        self,
-        tile: NkiTensor,
-        images: tuple[int, int],
-        rows: tuple[BandPart, int, int],
-        columns: tuple[BandPart, int, int],
-    ) -> NkiTensor:
-        """Where a band has elements of the image: of images, of rows and of columns, as starts and
-        counts among those that it has."""
-        pitch, _, line, _ = tile.strides[0], *tile.strides[1:]
-        (own_rows, row, high), (own_columns, column, wide) = rows, columns
-        down, across = self.down.spread, self.across.spread
-        begin = (own_rows.to + row * down) * line + own_columns.to + column * across
-        pairs = [
-            [pitch, tile.shape[0]],
-            [tile.strides[1], images[1]],
-            [line * down, high],
-            [across, wide],
-        ]
-        return tile.ap(pairs, images[0] * tile.strides[1] + begin)
-
-    def _by_planes(
-        self,
-        band: Band,
-        tiles: list[tuple[KernelPart, NkiTensor]],
-        rows: BandPart,
-        columns: BandPart,
-    ) -> None:
-        """From memory in which a feature's pixels are neighbours: in runs of rows, and then to
-        their places."""
-        device, strides = self.device, self.step.image.strides
-        for part, tile in tiles:
-            begin = (
-                band.image * strides[0]
-                + rows.first * strides[1]
-                + columns.first * strides[2]
-                + part.first * strides[3]
-            )
-            pattern = [
-                (strides[3], part.count),
-                (strides[0], band.images),
-                (strides[1], rows.number),
-                (strides[2], columns.number),
-            ]
-            shape = part.count, band.images, rows.number, columns.number
-            source = self.image.elements(pattern, begin)
-            if shape == tuple(tile.shape):
-                device.copy(tile, source)
-                continue
-            loaded = device.tile(shape, self.dtype)
-            device.copy(loaded, source)
-            place = self._place(
-                tile, (0, band.images), (rows, 0, rows.number), (columns, 0, columns.number)
-            )
-            device.builder.emit("tensor_copy", dst=place, src=loaded)
-
-    def _by_pixels(
-        self,
-        band: Band,
-        tiles: list[tuple[KernelPart, NkiTensor]],
-        rows: BandPart,
-        columns: BandPart,
-        beside: Callable[[], Any],
-    ) -> None:
-        """From memory in which a pixel's features are neighbours: turned by the tensor engine."""
-        device, strides = self.device, self.step.image.strides
-        beside_early = math.prod(self.step.kernel.dims) < math.prod(self.step.image.dims)
-        cut = tiles_of(band.images, rows.number, columns.number, PARTITIONS, 1)
-        most = max(1, _AT_ONCE // (self.features * self.size))
-        for some in runs_of(cut, most, rows_follow):
-            sizes = some[0].sizes
-            loaded = device.tile((math.prod(sizes), len(some), self.features), self.dtype)
-            places = [self._distance(one) for one in some]
-            further = places[1] - places[0] if len(some) > 1 else 0
-            begin = band.image * strides[0] + rows.first * strides[1] + columns.first * strides[2]
-            pattern = [*zip(strides[:3], sizes), (further, len(some)), (1, self.features)]
-            kept = [pair for pair in pattern if pair[1] > 1] or [(1, 1)]
-            device.copy(loaded, self.image.elements(kept, begin + places[0]))
-            if beside_early:
-                beside()
-            most = BANK // (PARTITIONS * self.size)
-            for start in range(0, len(some), most):
-                few = some[start : start + most]
-                for part, tile in tiles:
-                    own = slice(part.first, part.first + part.count)
-                    pixels = [loaded[:, start + number, own] for number in range(len(few))]
-                    bank = into_bank(device, pixels)
-                    place = self._places_of(tile, few, rows, columns)
-                    device.builder.emit("tensor_copy", dst=place, src=bank.reshape(place.shape))
-
-    def _places_of(
-        self, tile: NkiTensor, few: list[BandTile], rows: BandPart, columns: BandPart
-    ) -> NkiTensor:
-        """Where a band has the pixels of tiles that follow one another."""
-        (image, row, column), (images, high, wide) = few[0]
-        if images > 1:
-            images *= len(few)
-        else:
-            high *= len(few)
-        return self._place(tile, (image, images), (rows, row, high), (columns, column, wide))
-
-    def _distance(self, tile: BandTile) -> int:
-        """Elements from the first pixel to those of a tile."""
-        return sum(map(math.prod, zip(tile.starts, self.step.image.strides)))
+        return [self.weights.tile(part, first, count) for part in self.parts]
 
     # Products
 
@@ -520,9 +316,9 @@ class Images:
         """Of some partitions of [partitions, images, rows, columns] what some results are of: one
         every so many rows and columns, from a place on."""
         pitch, deep, line, _ = tile.strides
-        (image, row, column), (images, high, wide) = chosen
+        (image, row, column), (images, high, wide), pace, _ = chosen
         begin = image * deep + (row * steps[0] + at[0]) * line + column * steps[1] + at[1]
-        pairs = [[pitch, taken], [deep, images], [line * steps[0], high], [steps[1], wide]]
+        pairs = [[pitch, taken], [deep, images], [line * steps[0], high], [pace * steps[1], wide]]
         kept = [pair for place, pair in enumerate(pairs) if not place or pair[1] > 1]
         return tile.ap(kept if len(kept) > 1 else [*kept, [1, 1]], begin)
 
@@ -533,8 +329,11 @@ class Images:
         part of the features."""
         steps = self.down.stride, self.across.stride
         part = self.parts[number]
-        for place, (i, j) in enumerate(self._groups(part)):
-            taken = part.taken((self.down.size - i, part.end - j))
+        end = part.end if part.down > 1 else min(part.end, self._reach(tile))
+        for place, (i, j) in enumerate(groups_of(part, self.down.size)):
+            if j >= end:
+                continue
+            taken = part.taken((self.down.size - i, end - j))
             at = i * self.down.dilation, j * self.across.dilation
             view = self._box(loaded[number], taken, tile, steps, at)
             yield view, kernel[number][:taken, place, :]
@@ -542,46 +341,112 @@ class Images:
     def _pixels(
         self, some: list[BandTile], loaded: list[NkiTensor], kernel: list[NkiTensor]
     ) -> list[NkiTensor]:
-        """Results with pixels along partitions, in PSUM: [pixels, tiles, outputs] of as many tiles
-        as a bank has room for. Part by part of the features, so that the first products need not
-        wait for all of the kernel."""
-        count = kernel[0].shape[2]
-        each = max(1, COLUMNS // count)
+        """Results with pixels along partitions, in PSUM: [pixels, tiles, columns, outputs] of as
+        many tiles as a bank has room for. Part by part of the features, so that the first
+        products need not wait for all of the kernel."""
+        count = kernel[0].shape[2] // self.together.count
+        columns = some[0].together
+        own = columns * count
+        each = max(1, COLUMNS // own)
         pixels = math.prod(some[0].sizes)
         totals = [
-            self.device.tile((pixels, len(some[start : start + each]), count), "float32", _PSUM)
+            self.device.tile((pixels, len(some[start : start + each]), own), "float32", _PSUM)
             for start in range(0, len(some), each)
         ]
         for start in range(0, len(totals), _BANKS):
             for number in range(len(self.parts)):
                 for bank, total in enumerate(totals[start : start + _BANKS], start):
                     for place, tile in enumerate(some[bank * each : (bank + 1) * each]):
-                        for view, own in self._products(loaded, kernel, tile, number):
+                        for view, moving in self._products(loaded, kernel, tile, number):
                             self.device.builder.emit(
-                                "nc_matmul", dst=total[:, place, :], stationary=view, moving=own
+                                "nc_matmul",
+                                dst=total[:, place, :],
+                                stationary=view,
+                                moving=moving[:, :own],
                             )
-        return totals
+        return [total.reshape((*total.shape[:2], columns, count)) for total in totals]
 
     def _keep(self, band: Band, some: list[BandTile], totals: list[NkiTensor], first: int) -> None:
-        """Tiles of results [pixels, tiles, outputs] in PSUM, from a first output on."""
-        device = self.device
-        pixels, _, count = totals[0].shape
-        if self.rows_of_pixels:
-            parts, begin = [], 0
-            for total in totals:
-                end = begin + total.shape[1]
-                parts.append((total, (slice(begin, end), slice(0, count))))
-                begin = end
-            self.results.keep(parts, self._cells(band, some, first, count))
-            return
-        done = device.tile((pixels, count), self._plain)
-        device.builder.emit("tensor_copy", dst=done, src=totals[0][:, 0, :])
+        """Tiles of results [pixels, tiles, columns, outputs] in PSUM, from a first output on."""
+        columns, count = totals[0].shape[2:]
+        parts, begin = [], 0
+        for total in totals:
+            end = begin + total.shape[1]
+            parts.append((total, (slice(begin, end), slice(0, columns), slice(0, count))))
+            begin = end
+        self.results.keep(parts, self._cells(band, some, first, count))
+
+    def _keep_planes(
+        self,
+        band: Band,
+        loaded: list[NkiTensor],
+        kernel: list[NkiTensor],
+        outputs: tuple[int, int],
+    ) -> None:
+        """The results of a band where memory has outputs as planes: those of each tile are turned
+        after the products of the next one."""
+        device, (first, count) = self.device, outputs
+        groups = list(self._tiles_in_banks(band, count))
+        made: list[NkiTensor] = []
+
+        def done(number: int) -> NkiTensor:
+            if number == len(made):
+                (total,) = self._pixels(groups[number], loaded, kernel)
+                made.append(device.tile(total.shape, self._plain))
+                device.builder.emit("tensor_copy", dst=made[-1], src=total)
+            return made[number]
+
+        def parts(start: int, size: int) -> Iterator[Sums]:
+            for number, group in enumerate(groups):
+                for ahead in range(number, min(number + 2, len(groups))):
+                    done(ahead)
+                (image, row, left), sizes, pace, together = joined(group)
+                lines = slice(image, image + sizes[0]), slice(row, row + sizes[1])
+                for column in range(together):
+                    own = done(number)[:, :, column, start : start + size]
+                    bank = into_bank(device, [own[:, tile, :] for tile in range(len(group))])
+                    begin = left + column * self.together.apart
+                    end = begin + (sizes[2] - 1) * pace + 1
+                    yield bank.reshape((size, *sizes)), (*lines, slice(begin, end, pace))
+
+        whole = BandTile((0, 0, 0), (band.images, band.rows, self.columns))
         for start in range(0, count, PARTITIONS):
-            part = done[:, start : min(start + PARTITIONS, count)]
-            bank = into_bank(device, [part])
-            cells = self._plane_cells(band, some[0], first + start, bank.shape[0])
-            shape = bank.shape[0], *some[0].sizes
-            self.results.keep([(bank.reshape(shape), _WHOLE)], cells)
+            size = min(PARTITIONS, count - start)
+            cells = self._plane_cells(band, whole, first + start, size)
+            rooms = self.results.computed(parts(start, size), cells)
+            for piece in self._pieces(band):
+                (image, row, _), (images, rows, _), *_ = piece
+                place = slice(None), slice(image, image + images), slice(row, row + rows)
+                some = {stage: room[place] for stage, room in rooms.items()}
+                self.results.store(some, self._plane_cells(band, piece, first + start, size))
+
+    def _tiles_in_banks(self, band: Band, count: int) -> Iterator[list[BandTile]]:
+        """Tiles of so many outputs that follow one another, as many as a bank has room for before
+        and after they are turned."""
+        turned = BANK // (PARTITIONS * DTYPE_ROWS[self._plain].size)
+        for tiles in self._tiles_of_pixels(band.images, band.rows):
+            most = max(1, min(turned, COLUMNS // (count * tiles[0].together)))
+            high = most * tiles[0].sizes[1]
+
+            def order(tile: BandTile, high: int = high) -> tuple[int, int, int, int]:
+                image, row, column = tile.starts
+                return image, row // high, column, row
+
+            yield from runs_of(sorted(tiles, key=order), most, rows_follow)
+
+    def _pieces(self, band: Band) -> list[BandTile]:
+        """Images, or rows of one, that are stored at a time, as soon as they are there."""
+        images, rows = -(-band.images // _PIECES), band.rows
+        if band.images == 1:
+            rows = -(-band.rows // _PIECES)
+        return [
+            BandTile(
+                (image, row, 0),
+                (min(images, band.images - image), min(rows, band.rows - row), self.columns),
+            )
+            for image in range(0, band.images, images)
+            for row in range(0, band.rows, rows)
+        ]
 
     def _keep_turned(
         self, band: Band, some: list[BandTile], made: list[dict[int, NkiTensor]], first: int
@@ -601,15 +466,15 @@ class Images:
                     bank = device.tile((pixels, size), part.dtype, _PSUM)
                     view = self._box(part, size, tile, (1, 1), (0, 0))
                     device.builder.emit("nc_transpose", dst=bank, data=view, engine=Engine.tensor)
-                    place = slice(number, number + 1), slice(begin, begin + size)
-                    yield bank.reshape((pixels, 1, size)), place
+                    place = slice(number, number + 1), slice(0, 1), slice(begin, begin + size)
+                    yield bank.reshape((pixels, 1, 1, size)), place
                     begin += size
 
         if not self._early:
             results.keep(turned(0), cells)
             return
         for stage, dtype in results.dtypes().items():
-            done = device.tile((pixels, len(some), count), dtype)
+            done = device.tile((pixels, len(some), 1, count), dtype)
             for part, place in turned(stage):
                 device.builder.emit("tensor_copy", dst=done[(slice(None), *place)], src=part)
             results.store({stage: done}, cells)
@@ -642,7 +507,8 @@ class Images:
             return {}
         whole = BandTile((0, 0, 0), (band.images, band.rows, self.columns))
         parts = (
-            (summed(tile), tuple(slice(at, at + size) for at, size in zip(*tile))) for tile in tiles
+            (summed(tile), tuple(slice(at, at + size) for at, size in zip(tile.starts, tile.sizes)))
+            for tile in tiles
         )
         cells = self._plane_cells(band, whole, first, count)
         if self._early:
@@ -660,8 +526,11 @@ class Images:
         further: tuple[int, ...] = (0, 0, 0)
         if len(some) > 1:
             further = tuple(b - a for a, b in zip(some[0].starts, some[1].starts))
-        lines = [(unit(axis), size) for axis, size in enumerate(some[0].sizes)]
-        free = [((*further, 0), len(some)), (unit(OUTPUT), count)]
+        _, sizes, pace, together = some[0]
+        lines = [(unit(axis), size) for axis, size in enumerate(sizes[:2])]
+        lines.append(((0, 0, pace, 0), sizes[2]))
+        column = 0, 0, self.together.apart, 0
+        free = [((*further, 0), len(some)), (column, together), (unit(OUTPUT), count)]
         return Cells(self._begin(band, some[0], first), lines, free)
 
     def _plane_cells(self, band: Band, tile: BandTile, first: int, count: int) -> Cells:

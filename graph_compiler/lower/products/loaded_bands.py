@@ -1,0 +1,263 @@
+"""Bands of images on chip: [partitions, images, rows, columns] of each part of the features.
+
+Where memory has the features of a pixel as neighbours the tensor engine turns them. Edges are
+zeros. Features that partitions have for several places of the window are copied, each as far on as
+its place is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from graph_compiler.lower.machine import BANK, DTYPES, PARTITIONS
+from graph_compiler.lower.nests.operands import StoredOperand
+from graph_compiler.lower.products.bands import (
+    Band,
+    BandPart,
+    BandTile,
+    KernelPart,
+    inside,
+    joined,
+    reach,
+    rows_follow,
+    runs_of,
+    tiles_of,
+)
+from graph_compiler.lower.products.sides import into_bank
+from graph_compiler.schedule.steps import item_size, place_of
+from isa.enums import Engine
+from nki.ir.views.tensor import NkiTensor
+
+if TYPE_CHECKING:
+    from graph_compiler.lower.device import DeviceProgram
+    from graph_compiler.lower.products.convolution import ConvolutionStep
+
+_PIECES = 4
+"""Parts in which a band goes to other partitions, so that products begin before all is there; of
+bands behind the first one fewer, where that were many transfers."""
+
+_SHIFTS = 8
+"""Places of the window that partitions have features for, of which each is a transfer: one holds
+the engine that starts it."""
+
+AT_ONCE = 4 << 10
+"""Bytes of a partition that a transfer of pixels has."""
+
+
+class LoadedBands:
+    """The image of a convolution, of which bands so wide are loaded."""
+
+    def __init__(
+        self, device: DeviceProgram, step: ConvolutionStep, parts: Sequence[KernelPart], wide: int
+    ) -> None:
+        self.device = device
+        self.step = step
+        self.parts = parts
+        self.wide = wide
+        self.begun = False
+        self.down, self.across = step.windows
+        self.features = step.image.dims[3]
+        self.dtype = DTYPES[step.image.type]
+        self.size = item_size(step.image.type)
+        self.image = StoredOperand(device, place_of(step.image), step.image.type)
+
+    def loaded(self, band: Band, beside: Callable[[], Any]) -> list[NkiTensor]:
+        """[partitions, images, rows, columns] of each part of the features, edges included.
+        `beside` is loaded behind the first pixels, with which products can begin."""
+        device = self.device
+        high = reach(band.rows, self.down)
+        tiles = [
+            device.tile((part.partitions, band.images, high, self.wide), self.dtype)
+            for part in self.parts
+        ]
+        rows = inside(band.row * self.down.stride, high, self.step.image.dims[1], self.down)
+        columns = inside(0, self.wide, self.step.image.dims[2], self.across)
+        # The last columns of the window have a copy of what the part before them has.
+        own = [(part, tile) for part, tile in zip(self.parts, tiles) if not part.begin]
+        firsts = [(part, tile[: part.count]) for part, tile in own]
+        for _, tile in firsts:
+            self._edges(tile, rows, columns)
+        if rows.number and columns.number:
+            if self.step.image.strides[3] == 1 or self.features == 1:
+                self._by_pixels(band, firsts, rows, columns, beside)
+            else:
+                self._by_planes(band, firsts, rows, columns)
+        pieces = _PIECES
+        if self.begun:
+            shifts = sum(part.down * part.across - 1 for part in self.parts)
+            pieces = max(1, min(_PIECES, _SHIFTS // max(1, shifts)))
+        self.begun = True
+        before = tiles[0]
+        for tile, part in zip(tiles, self.parts):
+            if part.begin:
+                source = before[: part.count]
+                self._shift(source, tile[: part.count], (0, 0), 0, pieces)
+            self._repeated(tile, part, pieces)
+            before = tile
+        return tiles
+
+    def _repeated(self, tile: NkiTensor, part: KernelPart, pieces: int) -> None:
+        """The features once more for each place of the window that partitions have them for; of
+        many places first those of one row, then all of a row for the next ones."""
+        if part.down * part.across <= _SHIFTS:  # each from the first: none waits for another
+            for number, (i, j) in enumerate(product(range(part.down), range(part.across))):
+                own = slice(number * part.count, (number + 1) * part.count)
+                ahead = i * self.down.dilation, j * self.across.dilation
+                if number:
+                    self._shift(tile[: part.count], tile[own], ahead, ahead[1], pieces)
+            return
+        row = part.count * part.across
+        pieces = min(pieces, max(1, 2 * _SHIFTS // (part.across + part.down - 2)))
+        for j in range(1, part.across):
+            own = slice(j * part.count, (j + 1) * part.count)
+            ahead = 0, j * self.across.dilation
+            self._shift(tile[: part.count], tile[own], ahead, ahead[1], pieces)
+        for i in range(1, part.down):
+            own, ahead = slice(i * row, (i + 1) * row), (i * self.down.dilation, 0)
+            unread = (part.across - 1) * self.across.dilation
+            self._shift(tile[:row], tile[own], ahead, unread, pieces)
+
+    def _shift(
+        self,
+        source: NkiTensor,
+        target: NkiTensor,
+        shift: tuple[int, int],
+        unread: int,
+        pieces: int,
+    ) -> None:
+        """Copy a band to other partitions, so many rows and columns further on, some rows at a
+        time; the last columns, as many as are `unread`, are those of the next row."""
+        count, images, high, wide = source.shape
+        rows = high - shift[0]
+        size = max(-(-rows // pieces), 1)
+        for start in range(0, rows, size):
+            end = min(start + size, rows)
+            length = (end - start) * wide - unread
+            if length > 0:
+                begin = start * wide
+                further = begin + shift[0] * wide + shift[1]
+                shape = [[source.strides[0], count], [source.strides[1], images], [1, length]]
+                self.device.copy(target.ap(shape, begin), source.ap(shape, further))
+
+    def _edges(self, tile: NkiTensor, rows: BandPart, columns: BandPart) -> None:
+        """Zeros where an image has nothing."""
+        _, _, high, wide = tile.shape
+        gaps = self.down.spread > 1 or self.across.spread > 1
+        if gaps or not rows.number or not columns.number:
+            self._zeros(tile)
+            return
+        top, bottom = rows.to, rows.to + rows.number
+        left, right = columns.to, columns.to + columns.number
+        for first, last in ((0, top), (bottom, high)):
+            if first < last:
+                self._zeros(tile[:, :, first:last, :])
+        for first, last in ((0, left), (right, wide)):
+            if first < last:
+                self._zeros(tile[:, :, top:bottom, first:last])
+
+    def _zeros(self, tile: NkiTensor) -> None:
+        self.device.builder.emit("memset", dst=tile, value=0.0, engine=Engine.gpsimd)
+
+    def _place(
+        self,
+        tile: NkiTensor,
+        images: tuple[int, int],
+        rows: tuple[BandPart, int, int],
+        columns: tuple[BandPart, int, int],
+    ) -> NkiTensor:
+        """Where a band has elements of the image: of images, of rows and of columns, as starts and
+        counts among those that it has."""
+        pitch, _, line, _ = tile.strides[0], *tile.strides[1:]
+        (own_rows, row, high), (own_columns, column, wide) = rows, columns
+        down, across = self.down.spread, self.across.spread
+        begin = (own_rows.to + row * down) * line + own_columns.to + column * across
+        pairs = [
+            [pitch, tile.shape[0]],
+            [tile.strides[1], images[1]],
+            [line * down, high],
+            [across, wide],
+        ]
+        return tile.ap(pairs, images[0] * tile.strides[1] + begin)
+
+    def _by_planes(
+        self,
+        band: Band,
+        tiles: list[tuple[KernelPart, NkiTensor]],
+        rows: BandPart,
+        columns: BandPart,
+    ) -> None:
+        """From memory in which a feature's pixels are neighbours: in runs of rows, and then to
+        their places."""
+        device, strides = self.device, self.step.image.strides
+        for part, tile in tiles:
+            begin = (
+                band.image * strides[0]
+                + rows.first * strides[1]
+                + columns.first * strides[2]
+                + part.first * strides[3]
+            )
+            pattern = [
+                (strides[3], part.count),
+                (strides[0], band.images),
+                (strides[1], rows.number),
+                (strides[2], columns.number),
+            ]
+            shape = part.count, band.images, rows.number, columns.number
+            source = self.image.elements(pattern, begin)
+            if shape == tuple(tile.shape):
+                device.copy(tile, source)
+                continue
+            loaded = device.tile(shape, self.dtype)
+            device.copy(loaded, source)
+            place = self._place(
+                tile, (0, band.images), (rows, 0, rows.number), (columns, 0, columns.number)
+            )
+            device.builder.emit("tensor_copy", dst=place, src=loaded)
+
+    def _by_pixels(
+        self,
+        band: Band,
+        tiles: list[tuple[KernelPart, NkiTensor]],
+        rows: BandPart,
+        columns: BandPart,
+        beside: Callable[[], Any],
+    ) -> None:
+        """From memory in which a pixel's features are neighbours: turned by the tensor engine."""
+        device, strides = self.device, self.step.image.strides
+        beside_early = math.prod(self.step.kernel.dims) < math.prod(self.step.image.dims)
+        cut = tiles_of(band.images, rows.number, columns.number, PARTITIONS, 1)
+        most = max(1, AT_ONCE // (self.features * self.size))
+        for some in runs_of(cut, most, rows_follow):
+            sizes = some[0].sizes
+            loaded = device.tile((math.prod(sizes), len(some), self.features), self.dtype)
+            places = [self._distance(one) for one in some]
+            further = places[1] - places[0] if len(some) > 1 else 0
+            begin = band.image * strides[0] + rows.first * strides[1] + columns.first * strides[2]
+            pattern = [*zip(strides[:3], sizes), (further, len(some)), (1, self.features)]
+            kept = [pair for pair in pattern if pair[1] > 1] or [(1, 1)]
+            device.copy(loaded, self.image.elements(kept, begin + places[0]))
+            if beside_early:
+                beside()
+            most = BANK // (PARTITIONS * self.size)
+            for start in range(0, len(some), most):
+                few = some[start : start + most]
+                for part, tile in tiles:
+                    own = slice(part.first, part.first + part.count)
+                    pixels = [loaded[:, start + number, own] for number in range(len(few))]
+                    bank = into_bank(device, pixels)
+                    place = self._places_of(tile, few, rows, columns)
+                    device.builder.emit("tensor_copy", dst=place, src=bank.reshape(place.shape))
+
+    def _places_of(
+        self, tile: NkiTensor, few: list[BandTile], rows: BandPart, columns: BandPart
+    ) -> NkiTensor:
+        """Where a band has the pixels of tiles that follow one another."""
+        (image, row, column), (images, high, wide), *_ = joined(few)
+        return self._place(tile, (image, images), (rows, row, high), (columns, column, wide))
+
+    def _distance(self, tile: BandTile) -> int:
+        """Elements from the first pixel to those of a tile."""
+        return sum(map(math.prod, zip(tile.starts, self.step.image.strides)))

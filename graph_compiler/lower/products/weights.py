@@ -1,0 +1,208 @@
+"""A convolution's kernel on chip: [partitions, products, outputs] of each part of the features.
+
+Partitions have what those of the image have (`bands.KernelPart`). Where a product is for several
+columns of results, its outputs are those of each column in turn: a window's elements as far on as
+the column is, and zeros beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import TYPE_CHECKING
+
+from graph_compiler.lower.machine import BANK, PARTITIONS
+from graph_compiler.lower.nests.operands import StoredOperand
+from graph_compiler.lower.products.bands import KernelPart, Together
+from isa.dtypes import DTYPES as DTYPE_ROWS
+from isa.enums import Engine, Memory
+from nki.ir.views.tensor import NkiTensor
+
+if TYPE_CHECKING:
+    from graph_compiler.lower.device import DeviceProgram
+    from graph_compiler.lower.products.convolution import ConvolutionStep
+
+
+def groups_of(part: KernelPart, high: int) -> Iterator[tuple[int, int]]:
+    """The first places of a window of so many rows that products of a part begin with."""
+    yield from product(range(0, high, part.down), range(part.begin, part.end, part.across))
+
+
+class Weights:
+    """The kernel of a convolution, for products of so many columns of results together."""
+
+    def __init__(
+        self,
+        device: DeviceProgram,
+        step: ConvolutionStep,
+        source: StoredOperand,
+        together: Together,
+    ) -> None:
+        self.device = device
+        self.source = source
+        self.strides = step.kernel.strides
+        self.high, self.wide, _, outputs = step.kernel.dims
+        self.together = together
+        self.outputs_first = self.strides[3] != 1 and outputs > 1
+
+    def tile(self, part: KernelPart, first: int, count: int) -> NkiTensor:
+        """Of some outputs: [partitions, groups of places, columns and outputs]."""
+        if self.together.count > 1:
+            return self._spread(part, first, count)
+        groups = list(groups_of(part, self.high))
+        tile = self.device.tile((part.partitions, len(groups), count), self.source.dtype)
+        if self.outputs_first:
+            self._turned(part, first, tile)
+            return tile
+        wide = part.end - part.begin
+        lines = -(-self.high // part.down), -(-wide // part.across)
+        grid = tile.reshape((part.partitions, *lines, count))
+        for number, (i, j) in enumerate(product(range(part.down), range(part.across))):
+            rows = slice(number * part.count, (number + 1) * part.count)
+            here = -(-(self.high - i) // part.down), -(-(wide - j) // part.across)
+            self._rows(
+                part,
+                (first, count),
+                [grid[rows, line, : here[1], :] for line in range(here[0])],
+                (i, part.begin + j),
+            )
+        return tile
+
+    def _rows(
+        self,
+        part: KernelPart,
+        outputs: tuple[int, int],
+        lines: list[NkiTensor],
+        place: tuple[int, int],
+    ) -> None:
+        """[features, places, outputs] of lines of the window, from a place on: the products with
+        the first ones need not wait for all."""
+        (first, count), strides = outputs, self.strides
+        begin = place[0] * strides[0] + place[1] * strides[1]
+        begin += part.first * strides[2] + first * strides[3]
+        step = part.across if self.together.count == 1 else 1
+        for number, line in enumerate(lines):
+            pattern = [
+                (strides[2], part.count),
+                (step * strides[1], line.shape[1]),
+                (strides[3], count),
+            ]
+            own = begin + number * part.down * strides[0]
+            self.device.copy(line, self.source.elements(pattern, own))
+
+    def _turned(self, part: KernelPart, first: int, tile: NkiTensor) -> None:
+        """The same of a kernel in whose memory outputs come first."""
+        device, count = self.device, tile.shape[2]
+        for start in range(0, count, PARTITIONS):
+            rows = min(PARTITIONS, count - start)
+            loaded, steps = self._loaded(part, first + start, rows)
+            for number, (i, j) in enumerate(groups_of(part, self.high)):
+                down, across = min(part.down, self.high - i), min(part.across, part.end - j)
+                chosen = [
+                    [loaded.strides[0], rows],
+                    [steps[0], down],
+                    [steps[1], across],
+                    [steps[2], part.count],
+                ]
+                kept = [pair for at, pair in enumerate(chosen) if not at or pair[1] > 1]
+                kept = kept if len(kept) > 1 else [*kept, [1, 1]]
+                view = loaded.ap(kept, i * steps[0] + j * steps[1])
+                taken = down * across * part.count
+                bank = device.tile((taken, rows), self.source.dtype, Memory.psum)
+                device.builder.emit("nc_transpose", dst=bank, data=view, engine=Engine.tensor)
+                target = tile[:taken, number, start : start + rows]
+                device.builder.emit("tensor_copy", dst=target, src=bank)
+
+    def _loaded(self, part: KernelPart, first: int, rows: int) -> tuple[NkiTensor, list[int]]:
+        """[outputs, places and features as memory has them], and the steps from one row, column and
+        feature to the next."""
+        sizes = (self.high, self.wide, part.count)
+        order = sorted(range(3), key=lambda axis: -self.strides[axis])
+        loaded = self.device.tile((rows, *(sizes[axis] for axis in order)), self.source.dtype)
+        begin = part.first * self.strides[2] + first * self.strides[3]
+        pattern = [(self.strides[3], rows), *((self.strides[axis], sizes[axis]) for axis in order)]
+        self.device.copy(loaded, self.source.elements(pattern, begin))
+        steps = [0, 0, 0]
+        for at, axis in enumerate(order):
+            steps[axis] = loaded.strides[1 + at]
+        return loaded, steps
+
+    # Several columns of results
+
+    def _spread(self, part: KernelPart, first: int, count: int) -> NkiTensor:
+        """The elements of each place of the window and of those in front and behind that partitions
+        have places further on for, and from there to each column of results."""
+        device, margin = self.device, part.across - 1
+        lines, across = -(-self.high // part.down), -(-(part.end - part.begin) // part.across)
+        places = self.wide + margin
+        shape = part.partitions, lines, places, count
+        plain = device.tile(shape, self.source.dtype)
+        if part.down * part.across > 1:
+            device.builder.emit("memset", dst=plain, value=0.0, engine=Engine.gpsimd)
+        if self.outputs_first:
+            self._turned_places(part, first, plain)
+        else:
+            for number, (i, j) in enumerate(product(range(part.down), range(part.across))):
+                rows = slice(number * part.count, (number + 1) * part.count)
+                own = slice(margin - j, margin - j + self.wide)
+                here = range(-(-(self.high - i) // part.down))
+                targets = [plain[rows, line, own, :] for line in here]
+                self._rows(part, (first, count), targets, (i, 0))
+        columns = self.together.count
+        tile = device.tile((part.partitions, lines, across, columns, count), self.source.dtype)
+        device.builder.emit("memset", dst=tile, value=0.0, engine=Engine.gpsimd)
+        for line in range(lines):
+            for column in range(columns):
+                # A group of places begins at a place of the window of this column.
+                back = column * self.together.pace - part.begin - margin
+                begin = max(0, -(-back // part.across))
+                end = min(across, (back + places - 1) // part.across + 1)
+                if begin < end:
+                    place = begin * part.across - back
+                    last = place + (end - begin - 1) * part.across + 1
+                    source = plain[:, line, place : last : part.across, :]
+                    target = tile[:, line, begin:end, column, :]
+                    device.builder.emit("tensor_copy", dst=target, src=source)
+        return tile.reshape((part.partitions, lines * across, columns * count))
+
+    def _turned_places(self, part: KernelPart, first: int, plain: NkiTensor) -> None:
+        """The elements of places, of a kernel in whose memory outputs come first."""
+        device, dtype = self.device, self.source.dtype
+        _, lines, places, count = plain.shape
+        margin = part.across - 1
+        most = max(1, BANK // (PARTITIONS * DTYPE_ROWS[dtype].size))
+        for start in range(0, count, PARTITIONS):
+            rows = min(PARTITIONS, count - start)
+            loaded, steps = self._loaded(part, first + start, rows)
+            if margin:
+                wide = self.wide + 2 * margin
+                laid = device.tile((rows, self.high, wide, part.count), dtype)
+                device.builder.emit("memset", dst=laid, value=0.0, engine=Engine.gpsimd)
+                sizes = self.high, self.wide, part.count
+                pairs = [[loaded.strides[0], rows], *([a, b] for a, b in zip(steps, sizes))]
+                target = laid[:, :, margin : margin + self.wide, :]
+                device.builder.emit("tensor_copy", dst=target, src=loaded.ap(pairs, 0))
+                loaded, steps = laid, list(laid.strides[1:])
+            for line, begin in product(range(lines), range(0, places, most)):
+                several = min(most, places - begin)
+                down = min(part.down, self.high - line * part.down)
+                taken = down * part.across * part.count
+                bank = device.tile((taken, several, rows), dtype, Memory.psum)
+                for number in range(several):
+                    pairs = [
+                        [loaded.strides[0], rows],
+                        [steps[0], down],
+                        [steps[1], part.across],
+                        [steps[2], part.count],
+                    ]
+                    kept = [pair for at, pair in enumerate(pairs) if not at or pair[1] > 1]
+                    kept = kept if len(kept) > 1 else [*kept, [1, 1]]
+                    at = line * part.down * steps[0] + (begin + number) * steps[1]
+                    device.builder.emit(
+                        "nc_transpose",
+                        dst=bank[:, number, :],
+                        data=loaded.ap(kept, at),
+                        engine=Engine.tensor,
+                    )
+                target = plain[:taken, line, begin : begin + several, start : start + rows]
+                device.builder.emit("tensor_copy", dst=target, src=bank)
