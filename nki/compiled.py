@@ -19,10 +19,10 @@ from nki.completion import Listed
 from nki.errors import user_frames
 from nki.frameworks.arrays import as_numpy, like, refuse_read_only
 from nki.frameworks.compiled_functions import outside_graphs
+from nki.ir.nodes import TracedKernel
 from nki.trace.call import refuse_without_data
 
 if TYPE_CHECKING:
-    from nki.ir.nodes import TracedKernel
     from simulator.device_state import Capacity
     from simulator.execute import Executor, RunResult
     from simulator.profile import Profile
@@ -358,6 +358,3 @@ def packed(outputs: list[Any], container: type | None) -> Any:
     if not outputs:
         return None
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
-
-
-__all__ = ["CompiledKernel", "add_pictures", "load", "packed", "run_settings", "update"]

@@ -28,12 +28,12 @@ from nki import settings
 from nki.frameworks.arrays import as_numpy
 from nki.ir.locations import resolve
 from nki.ir.nodes import Access, Op, operations
+from nki.ir.nodes import TracedKernel as TracedKernel
 from nki.kernel import Kernel
 from nki.trace.call import arrays_in, bind_arguments, call_arguments
 from simulator.views import Indirect
 
 if TYPE_CHECKING:
-    from nki.ir.nodes import TracedKernel as TracedKernel
     from nki.passes.lower import CoreSteps
 
 Array = np.ndarray[Any, Any]
@@ -519,6 +519,3 @@ def _instructions(op: Op, target: str) -> list[Instruction]:
     machine = TARGETS[target]
     expanded = op.row.expand(op.row.resolve(op.values, machine), machine)
     return [instruction for instruction in expanded if not instruction.row.control]
-
-
-__all__ = ["MODES", "ModeComparison", "Difference", "Unequal", "Watch", "compare_modes", "unequal"]

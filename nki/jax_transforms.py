@@ -9,15 +9,13 @@ from __future__ import annotations
 import contextvars
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from isa.dtypes import DTYPES
+from nki.ir.nodes import TracedKernel as TracedKernel
 from nki.trace.call import TensorSpec, arrays_in, map_tensors
-
-if TYPE_CHECKING:
-    from nki.ir.nodes import TracedKernel as TracedKernel
 
 
 class GraphKernel:

@@ -25,11 +25,11 @@ from nki.frameworks.callables import is_method, stops_in_debugger, with_name
 from nki.frameworks.compiled_functions import outside_graphs
 from nki.ir.builder.edges import Schedule, add_edges, check_edges, schedule_of
 from nki.ir.context import CURRENT
+from nki.ir.nodes import TracedKernel as TracedKernel
 from nki.jax_transforms import called_back, is_traced
 from nki.superseded import hint_at_call
 from nki.torch_exports import exported_call, is_exported
 from nki.trace.call import (
-    TensorSpec,
     arrays_in,
     bind_arguments,
     refuse_unknown,
@@ -39,7 +39,6 @@ from nki.trace.call import (
 )
 
 if TYPE_CHECKING:
-    from nki.ir.nodes import TracedKernel as TracedKernel
     from nki.transformations import Transformation
     from simulator.profile import Profile
 
@@ -661,15 +660,3 @@ _RUNNERS: dict[str, Runner] = {
     "reference": _run_reference,
     "eager": _run_eager,
 }
-
-
-__all__ = [
-    "CompiledKernel",
-    "Kernel",
-    "Simulation",
-    "TensorSpec",
-    "compile",
-    "jit",
-    "profile",
-    "simulate",
-]

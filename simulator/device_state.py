@@ -16,11 +16,11 @@ import numpy as np
 
 from isa.enums import STREAMS, Engine
 from isa.errors import NeuronError
+from isa.program import StorageRecord
 from simulator.memory import bytes_at_line
 from simulator.numerics.random import initial_states
 
 if TYPE_CHECKING:
-    from isa.program import StorageRecord
     from isa.target import Target
 
 PITCH_PADDING = 64

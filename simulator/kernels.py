@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from isa.enums import Engine
 from isa.spec import MachineInstruction
+from simulator.device_state import CoreState
 from simulator.oracle import kernel_of
 
 if TYPE_CHECKING:
-    from simulator.device_state import CoreState
     from simulator.native.plans.plan import Plan
 
 Call = Callable[[], Any]

@@ -12,23 +12,19 @@ import threading
 from array import array
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from isa.errors import NeuronError
 from isa.gc_pause import collection_paused
 from isa.program import Program
-from simulator.checks.marks import CLEAN, INITIALISED, MIXED
+from simulator.checks.marks import CLEAN, INITIALISED, MIXED, MarkedRegion
+from simulator.device_state import Capacity, Device
 from simulator.execute import ControlTrace, Executor, LoadedProgram, RunResult
 from simulator.native.loop.program import StoppedError
 from simulator.native.threads.other_processes import busy
 from simulator.straight_line import StraightLineProgram, prepare
 from simulator.views import Array
-
-if TYPE_CHECKING:
-    from simulator.checks.marks import MarkedRegion
-    from simulator.device_state import Capacity, Device
 
 
 def load(

@@ -10,7 +10,7 @@ import ctypes
 from array import array
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +23,11 @@ from isa.machine.random import RANDOM
 from isa.machine.scalar import ACCUMULATORS
 from isa.program import RegisterReference
 from isa.spec import Instruction, MachineInstruction, Meeting
+from simulator.checks.initialised import Shadow
 from simulator.checks.marks import CLEAN, DEAD, MarkedRegion, Tracked
 from simulator.checks.unset import UNSET, maybe_unset, unset_register
 from simulator.control import CONTROL
+from simulator.device_state import CoreState
 from simulator.exchange import Attendance, Exchange, Message
 from simulator.indirect_columns import StagingTile, TrackedColumns, through
 from simulator.kernels import fixed, moving
@@ -33,10 +35,6 @@ from simulator.races.replicated import Replicated
 from simulator.straight_line import Elision
 from simulator.streams import HALTED, Action, RunningStream
 from simulator.views import Indirect, Window, Windows
-
-if TYPE_CHECKING:
-    from simulator.checks.initialised import Shadow
-    from simulator.device_state import CoreState
 
 Call = Callable[[], Any]
 

@@ -20,6 +20,7 @@ from isa.dtypes import DTYPES
 from isa.errors import NeuronError
 from isa.program import Program, TensorDeclaration
 from isa.spec import Instruction
+from simulator.device_state import Device
 from simulator.memory import bytes_at_line
 from simulator.oracle import fill_sentinel
 from simulator.views import Array, Windows, strided
@@ -27,7 +28,6 @@ from simulator.views import Array, Windows, strided
 if TYPE_CHECKING:
     from simulator.checks.initialised import Shadow
     from simulator.checks.marks import Space
-    from simulator.device_state import Device
     from simulator.native.loop.program import NativeProgram
     from simulator.prepare import Preparation
 

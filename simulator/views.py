@@ -9,12 +9,14 @@ tfloat32, packed types and unsigned integers) stay apart: compare with `same_typ
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from isa.access import AccessPattern
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.errors import NeuronError
@@ -22,9 +24,6 @@ from isa.program import allocation_bounds, allocations_of
 from simulator.by_identity import ByIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from isa.access import AccessPattern
     from simulator.device_state import CoreState
 
 Array = np.ndarray[Any, Any]

@@ -606,5 +606,3 @@ CATALOGUE: dict[str, CatalogueEntry] = {
     ),
     **GRAPH_ERRORS,
 }
-
-__all__ = ["CATALOGUE", "CatalogueEntry"]

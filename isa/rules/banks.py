@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.rules.form import OperationCall, Rule, Violation, in_psum
 from isa.spec import ISA
-
-if TYPE_CHECKING:
-    from isa.target import Target
+from isa.target import Target
 
 WHOLE_PSUM = 4
 """From this generation on, the result of one instruction may span banks."""

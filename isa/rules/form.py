@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from isa.affine import bounds
+from isa.alu import AluOperator
 from isa.enums import Memory
 from isa.errors import NeuronError
-
-if TYPE_CHECKING:
-    from isa.alu import AluOperator
-    from isa.target import Target
+from isa.target import Target
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from isa.affine import Affine, Polynomial, Predicate, bounds
 from isa.alu import AluOperator, ScalarEngineFunction
@@ -28,9 +28,7 @@ from isa.rules.form import (
 from isa.rules.indirection import check_columns
 from isa.rules.starts import possible_starts
 from isa.spec import Operation
-
-if TYPE_CHECKING:
-    from isa.target import Target
+from isa.target import Target
 
 QUADRANT = 32
 """Partitions of a quadrant of SBUF (ARCH4, "Quad-MXFP8/MXFP4 Matmul Performance")."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from isa.affine import Affine
 from isa.dtypes import DTYPES
@@ -21,9 +21,7 @@ from isa.rules.form import (
 )
 from isa.rules.generic import generation_violation
 from isa.spec import ISA
-
-if TYPE_CHECKING:
-    from isa.target import Target
+from isa.target import Target
 
 _COPY = ISA + "dma_copy"
 _DGE = "nki/deep-dives/nki-dge.rst"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from isa.errors import NeuronError
 from nki.cli.input_specs import (
@@ -17,10 +17,8 @@ from nki.cli.input_specs import (
 from nki.cli.input_values import make_tensor_specs
 from nki.cli.kernel_files import load_kernel, read_reference
 from nki.cli.launch import required_parameters
+from nki.ir.nodes import TracedKernel as TracedKernel
 from nki.settings import target as resolve_target
-
-if TYPE_CHECKING:
-    from nki.ir.nodes import TracedKernel as TracedKernel
 
 
 def specialise(

@@ -229,19 +229,3 @@ def check_pairs(pairs: Sequence[tuple[int, int]]) -> dict[int, int]:
             what=f"source_target_pairs is {list(pairs)}: a rank occurs twice on one side",
         )
     return sources
-
-
-__all__ = [
-    "check_counts",
-    "check_dimension",
-    "check_displacements",
-    "check_group",
-    "check_memory",
-    "check_metadata",
-    "check_op",
-    "check_pairs",
-    "check_priority",
-    "check_sizes",
-    "check_variable_gather",
-    "one",
-]

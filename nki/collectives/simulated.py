@@ -33,6 +33,3 @@ def simulate_ranks(kernel: Any, arguments: Sequence[Mapping[str, Any]]) -> list[
     [array([[3., 3.]], dtype=float32), array([[3., 3.]], dtype=float32)]
     """
     return run_ranks(simulate(as_kernel(kernel), mode="eager"), arguments)
-
-
-__all__ = ["simulate_ranks"]

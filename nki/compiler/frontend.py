@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from isa.errors import NeuronError
 from nki.errors import user_frames
+from nki.ir.nodes import TracedKernel as TracedKernel
 from nki.kernel import as_kernel
-
-if TYPE_CHECKING:
-    from nki.ir.nodes import TracedKernel as TracedKernel
 
 
 @dataclass(frozen=True, slots=True)

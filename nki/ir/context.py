@@ -18,6 +18,7 @@ from isa.errors import NeuronError
 from isa.errors.warned import warn
 from isa.operations.control import RegisterLoad, RegisterMove
 from isa.rules import OperationCall
+from isa.spec import Operation
 from isa.target import Target
 from nki.ir.accumulate import Accumulation
 from nki.ir.locations import author_location, resolve
@@ -27,7 +28,6 @@ from nki.ir.open_loops import OpenLoops
 from nki.precision import kept_wide
 
 if TYPE_CHECKING:
-    from isa.spec import Operation
     from nki.ir.builder.registers import VirtualRegister
     from nki.ir.views.tensor import NkiTensor
 

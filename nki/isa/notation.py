@@ -173,6 +173,3 @@ def _as_member(name: str, kind: Kind, value: Any) -> Any:
     if type(value) is int:
         hint_at_number(name, value, found.name)
     return found
-
-
-__all__ = ["plain"]

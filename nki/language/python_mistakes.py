@@ -178,6 +178,3 @@ def _own_function(qualified: str, traceback: TracebackType | None) -> Callable[.
         if callable(found):
             return cast("Callable[..., Any]", found)
     return None
-
-
-__all__ = ["translated"]

@@ -63,6 +63,3 @@ def _refused(groups: Any, why: str) -> NeuronError:
         why=why,
         hint="For example ReplicaGroup([[0, 1, 2, 3]]).",
     )
-
-
-__all__ = ["ReplicaGroup"]

@@ -37,6 +37,3 @@ def same_on_all_ranks(run: Callable[..., Any], arguments: Mapping[str, Any]) -> 
         for _ in range(1, ranks_of(arguments))
     ]
     return run_ranks(run, [arguments, *others])[0]
-
-
-__all__ = ["ranks_of", "run_ranks", "same_on_all_ranks"]

@@ -136,6 +136,3 @@ def _dtype(name: str) -> str:
     plural = "s" if row.size != 1 else ""
     values = "" if row.is_packed else f", from {row.lowest:g} to {row.largest:g}"
     return f"{row.kind.value}, {row.size} byte{plural}{values}; {generations(row.generations)}."
-
-
-__all__ = ["NOTE", "Stub"]

@@ -65,6 +65,3 @@ def docstring(text: str) -> str:
 def indented(text: str, by: int = 4) -> str:
     """Text further to the right, empty lines left empty."""
     return textwrap.indent(text, " " * by)
-
-
-__all__ = ["default_text", "definition", "docstring", "indented", "overloads"]

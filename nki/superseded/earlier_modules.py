@@ -33,6 +33,3 @@ def earlier_module(name: str) -> ModuleSpec | None:
         return None
     package = any(other.startswith(f"{name}.") for other in EARLIER_MODULES)
     return ModuleSpec(name, EarlierModule(), is_package=package)
-
-
-__all__ = ["earlier_module"]

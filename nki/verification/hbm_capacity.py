@@ -11,9 +11,9 @@ from isa.errors import NeuronError
 from isa.program import Program, TensorDeclaration
 from isa.target import TARGETS, Target
 from nki.ir.locations import resolve
+from nki.ir.nodes import Tensor
 
 if TYPE_CHECKING:
-    from nki.ir.nodes import Tensor
     from nki.ir.open_loops import Iteration
 
 _CATEGORIES = {

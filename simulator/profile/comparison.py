@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from isa.sections import Facts, Prose, Section, Table, html, plain_text
+from simulator.profile.report import Profile
 from simulator.profile.table import us
-
-if TYPE_CHECKING:
-    from simulator.profile.report import Profile
 
 SHOWN = 20
 """Lines that are listed, those that changed most first."""

@@ -108,6 +108,3 @@ def _in_bfloat16(instruction: Instruction, target: Target) -> float:
         ),
         1.0,
     )
-
-
-__all__ = ["BFLOAT16_PARTS", "Counts", "counts_of"]

@@ -88,6 +88,3 @@ def _together(cores: list[CoreTimeline], modes: tuple[DgeMode, ...]) -> ModeTraf
         sum(one.descriptors for one in counted),
         sum(one.bytes for one in counted),
     )
-
-
-__all__ = ["MADE_BY", "DmaProfile", "dma_profile", "percent"]

@@ -119,6 +119,3 @@ def table(found: list[Inserted], cores: bool) -> Table:
         title += f", and {len(found) - SHOWN} more rows"
     core = ("core",) if cores else ()
     return Table.of(title, (">us", ">times", "what", "on", *core, "line", "for"), rows)
-
-
-__all__ = ["Inserted", "inserted", "table"]

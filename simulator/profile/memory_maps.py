@@ -146,6 +146,3 @@ def spans_of(lane: Lane) -> tuple[Any, Any, Any]:
         np.frombuffer(spans.end, np.float64),
         np.frombuffer(spans.index, f"i{spans.index.itemsize}"),
     )
-
-
-__all__ = ["AllocationSpan", "MemoryMap", "memory_maps", "spans_of"]

@@ -79,6 +79,3 @@ def needing(found: Representatives) -> Integers:
     places = np.arange(last + 1)
     places = np.where(begins[found.order], last, places) if last >= 0 else places
     return np.minimum.accumulate(places[::-1])[::-1]
-
-
-__all__ = ["Executed", "Representatives", "executed", "needing", "representatives", "signals"]

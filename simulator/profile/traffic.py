@@ -104,6 +104,3 @@ def table(found: Traffic) -> Table:
     )
     title = "spills: tensors that waited in HBM for room on chip"
     return Table.of(title, ("tensor", "made at", ">bytes written", ">bytes read"), rows)
-
-
-__all__ = ["Spill", "Traffic", "table", "traffic_of"]

@@ -36,12 +36,11 @@ from simulator.races.clocks import Clocks, ExpansionSteps
 from simulator.races.expand import expand
 from simulator.races.findings import Findings
 from simulator.races.prepare import Kinds, Prepared
-from simulator.races.race import Race, Site
+from simulator.races.race import Race
 
 if TYPE_CHECKING:
     from simulator.execute import ControlTrace
 
-__all__ = ["Race", "Site", "check", "superfluous_waits"]
 
 FINDING_LIMIT = 1000
 """Findings after which a check stops; a program with that many lacks its semaphores altogether."""

@@ -61,6 +61,3 @@ def index_ranges(metadata: Any, parameters: int) -> list[IndexRange]:
     except (TypeError, ValueError) as error:
         raise NeuronError("container-corrupt", f"its ranges of indices: {error}") from error
     return found
-
-
-__all__ = ["KEY", "IndexRange", "complaints", "index_ranges"]

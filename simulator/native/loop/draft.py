@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from simulator.by_identity import ByIdentity
+from simulator.device_state import CoreState
 from simulator.native.codegen.structure import Structure, WordMemory
 from simulator.native.codegen.text import WORD
 from simulator.native.loop.local import Local, Reach, local
@@ -27,9 +27,6 @@ from simulator.native.loop.walk import JOB, PART, RECORD
 from simulator.native.plans.plan import Bound, Guarded, Job, address_of
 from simulator.native.threads.team import parts
 from simulator.views import Window
-
-if TYPE_CHECKING:
-    from simulator.device_state import CoreState
 
 Members = dict[str, Word]
 

@@ -11,9 +11,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from isa.columns import Flags
+from isa.spec import Meeting
 from simulator.by_identity import ByIdentity
 from simulator.checks.engine_marks import EngineMarks
+from simulator.checks.initialised import Shadow
 from simulator.checks.marks import Box
+from simulator.exchange import Message
 from simulator.native.codegen.library import library
 from simulator.native.codegen.structure import WordMemory
 from simulator.native.loop.meetings import MeetingTable
@@ -46,9 +49,6 @@ from simulator.native.threads.team import Team
 from simulator.streams import RunningStream, runaway
 
 if TYPE_CHECKING:
-    from isa.spec import Meeting
-    from simulator.checks.initialised import Shadow
-    from simulator.exchange import Message
     from simulator.prepare import Preparation, Watch
 
 _INDICES = (1 << INDEX_BITS) - 1

@@ -27,6 +27,8 @@ from isa.program import RegisterReference
 from isa.spec import Instruction
 from simulator import native
 from simulator.by_identity import ByIdentity
+from simulator.checks.engine_marks import EngineMarks
+from simulator.checks.initialised import Shadow
 from simulator.checks.marks import States
 from simulator.native.codegen.structure import WordMemory
 from simulator.native.codegen.text import WORD
@@ -44,8 +46,6 @@ from simulator.straight_line import UseKind
 from simulator.views import Indirect, Window
 
 if TYPE_CHECKING:
-    from simulator.checks.engine_marks import EngineMarks
-    from simulator.checks.initialised import Shadow
     from simulator.prepare import Preparation
 
 _FETCHES = RECORD.indices["fetches"]

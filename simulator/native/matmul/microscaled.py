@@ -12,7 +12,7 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from isa.enums import Engine
 from isa.machine import mx
 from isa.machine.mx import GROUP_PARTITIONS, NAN_SCALE, SCALE_ROWS
 from isa.machine.tensor import MultiplyMoving
+from simulator.device_state import CoreState
 from simulator.native.codegen import ports
 from simulator.native.codegen.library import Function
 from simulator.native.codegen.text import FunctionText, Value
@@ -48,10 +49,6 @@ from simulator.numerics.packed import lane_bits
 from simulator.numerics.special_values import CANONICAL
 from simulator.oracle.table import KERNELS
 from simulator.views import Array, Window, dtype_name
-
-if TYPE_CHECKING:
-    from simulator.device_state import CoreState
-
 
 LANES = 4
 """Values of a packed element."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from isa.dtypes import BY_CODE, DTYPES
 from isa.enums import Engine
 from isa.machine import tensor
 from isa.spec import MachineInstruction
-from simulator.device_state import StationaryTile
+from simulator.device_state import Arena, CoreState, StationaryTile
 from simulator.memory import LINE as CACHE_LINE
 from simulator.memory import bytes_at_line
 from simulator.native.codegen.levels import CpuLevel, Form
@@ -61,10 +61,6 @@ from simulator.native.rows.copy import convert_plan
 from simulator.native.rows.elementwise import converting, map_plan, tile
 from simulator.oracle.table import KERNELS
 from simulator.views import Array, dtype_name, view_dtype
-
-if TYPE_CHECKING:
-    from simulator.device_state import Arena, CoreState
-
 
 _ELEMENT = 4
 """Bytes of the largest elements that are multiplied."""

@@ -3,15 +3,17 @@ and by the array's own."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from isa.dtypes import BY_CODE, DTYPES
 from isa.enums import Engine
 from isa.machine import tensor
+from simulator.device_state import CoreState
 from simulator.native.codegen.library import Function
 from simulator.native.codegen.ports import decode
 from simulator.native.codegen.text import WORD, FunctionText, Value
@@ -23,12 +25,6 @@ from simulator.native.rows.elementwise import converting
 from simulator.numerics.conversion import store
 from simulator.oracle.table import KERNELS
 from simulator.views import Array, bits, dtype_name, view_dtype
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from simulator.device_state import CoreState
-
 
 _LANES = 8
 

@@ -12,8 +12,9 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from simulator.device_state import CoreState
 from simulator.native.codegen.library import Function
 from simulator.native.plans.iteration_space import (
     IterationSpace,
@@ -23,9 +24,6 @@ from simulator.native.plans.iteration_space import (
     separate,
 )
 from simulator.views import Array, Indirect
-
-if TYPE_CHECKING:
-    from simulator.device_state import CoreState
 
 Call = Callable[[], None]
 Pack = Callable[[Any], int]

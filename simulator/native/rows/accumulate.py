@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from isa.alu import AluOperator
 from isa.enums import Engine, ReduceCommand
 from isa.machine import accumulate, scalar
+from simulator.device_state import CoreState
 from simulator.native.codegen.expressions import covers
 from simulator.native.plans.plan import Bound, Compound, Plan
 from simulator.native.plans.table import plans
@@ -27,9 +28,6 @@ from simulator.native.rows.elementwise import (
 from simulator.native.rows.through_rows import ThroughRows, as_rows, copied_rows, rows_like
 from simulator.oracle.accumulate import accumulators
 from simulator.views import Array
-
-if TYPE_CHECKING:
-    from simulator.device_state import CoreState
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine import dma
+from simulator.device_state import CoreState
 from simulator.native.codegen.expressions import covers
 from simulator.native.codegen.library import Function
 from simulator.native.codegen.text import FunctionText, Value
@@ -26,10 +27,6 @@ from simulator.native.rows.elementwise import MapStep, converting, map_plan, til
 from simulator.native.rows.indexed import INDEX, READ, WRITTEN, Moving, by_rows, moving, wide
 from simulator.oracle.table import KERNELS
 from simulator.views import Array, Indirect, dtype_name
-
-if TYPE_CHECKING:
-    from simulator.device_state import CoreState
-
 
 MOST_ROWS = 1024
 """Indices whose pairs are compared."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from isa.alu import AluOperator
+from simulator.device_state import CoreState
 from simulator.native.codegen.expressions import covers
 from simulator.native.plans.iteration_space import dims, space
 from simulator.native.plans.plan import Bound, Compound, Plan, float32_word
@@ -22,9 +23,6 @@ from simulator.native.rows.elementwise import (
     tile,
 )
 from simulator.views import Array, bits
-
-if TYPE_CHECKING:
-    from simulator.device_state import CoreState
 
 
 def _split(data: Array, kept: int, count: int, step: int) -> tuple[Array, Array]:

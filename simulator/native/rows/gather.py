@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from isa.enums import Engine
 from isa.machine import gather
+from simulator.device_state import CoreState
 from simulator.native.plans.iteration_space import Dim, dims, space
 from simulator.native.plans.plan import Bound, Compound, apart
 from simulator.native.plans.table import plans, touches
@@ -28,9 +29,6 @@ from simulator.native.rows.indexed import (
 )
 from simulator.oracle.gather import shuffled
 from simulator.views import Array, Window, bits, dtype_name
-
-if TYPE_CHECKING:
-    from simulator.device_state import CoreState
 
 
 def step_of(view: Array) -> int | None:

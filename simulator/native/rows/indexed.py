@@ -20,6 +20,7 @@ from isa.dtypes import DTYPES, DTypeKind
 from isa.enums import Engine
 from isa.machine import dma
 from isa.spec import MachineInstruction
+from simulator.device_state import CoreState
 from simulator.native.codegen.nest import NestWords, loops
 from simulator.native.codegen.text import FunctionText, Value
 from simulator.native.plans.iteration_space import Dim, dims, space
@@ -44,7 +45,6 @@ from simulator.oracle.table import KERNELS
 from simulator.views import Array, Indirect, dtype_name, same_type
 
 if TYPE_CHECKING:
-    from simulator.device_state import CoreState
     from simulator.native.codegen.library import Function
 
 

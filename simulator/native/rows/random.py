@@ -6,12 +6,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine import random
 from isa.machine.random import GENERATORS, Algorithm, Generator
+from simulator.device_state import CoreState
 from simulator.native.codegen import ports
 from simulator.native.codegen.nest import NestWords
 from simulator.native.codegen.text import FunctionText, Value
@@ -35,10 +36,6 @@ from simulator.native.rows.lockstep import (
 )
 from simulator.numerics.random import WEYL
 from simulator.views import Array, same_type
-
-if TYPE_CHECKING:
-    from simulator.device_state import CoreState
-
 
 _WORD = 4
 

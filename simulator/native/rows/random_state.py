@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from isa.enums import Engine
 from isa.machine import random
+from simulator.device_state import CoreState
 from simulator.native.codegen.library import Function
 from simulator.native.codegen.text import FunctionText, Value
 from simulator.native.plans.iteration_space import dims
@@ -18,9 +19,6 @@ from simulator.native.plans.table import compiled, plans
 from simulator.native.rows.copy import bits_plan
 from simulator.numerics.random import COUNTER_STEP, MULTIPLIERS
 from simulator.views import Array, dtype_name
-
-if TYPE_CHECKING:
-    from simulator.device_state import CoreState
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,22 +5,19 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from isa.dtypes import DTYPES, DTypeKind
 from isa.enums import Engine
 from isa.machine import control
 from isa.program import RegisterReference
+from simulator.device_state import CoreState
 from simulator.native.codegen import ports
 from simulator.native.codegen.library import Function
 from simulator.native.codegen.text import WORD, FunctionText
 from simulator.native.plans.plan import Bound, Compound, Guarded, Job, address, words_type
 from simulator.native.plans.table import compiled, plans
 from simulator.views import Array, dtype_name
-
-if TYPE_CHECKING:
-    from simulator.device_state import CoreState
-
 
 _LIMIT = 2.0**31
 """Floats below it, of either sign, are values of registers if they are whole."""

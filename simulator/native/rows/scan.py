@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from isa.alu import AluOperator
 from isa.dtypes import DTYPES
 from isa.enums import ReduceCommand
+from simulator.device_state import CoreState
 from simulator.native.codegen import ports
 from simulator.native.codegen.expressions import TABLES, covers, print_expression
 from simulator.native.codegen.nest import NestWords
@@ -35,9 +36,6 @@ from simulator.native.rows.lockstep import (
 from simulator.numerics.expressions import alu_ufunc
 from simulator.oracle.accumulate import STARTS, accumulators, beginning
 from simulator.views import Array
-
-if TYPE_CHECKING:
-    from simulator.device_state import CoreState
 
 
 @dataclass(frozen=True, slots=True)

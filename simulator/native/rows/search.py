@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine import search
+from simulator.device_state import CoreState
 from simulator.native.codegen import ports
 from simulator.native.codegen.structure import StructureText
 from simulator.native.codegen.text import Value
@@ -18,10 +19,6 @@ from simulator.native.rows.elementwise import converting, pattern_of
 from simulator.native.rows.lines import LANES, Lines, RowLayout, alike, lines_plan, rows_of
 from simulator.oracle.search import SLOTS
 from simulator.views import Array, dtype_name
-
-if TYPE_CHECKING:
-    from simulator.device_state import CoreState
-
 
 _FLOAT = 4
 _LEAST, _MOST = -(1 << 31), (1 << 31) - 1

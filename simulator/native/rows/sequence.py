@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from isa.enums import Engine
 from isa.machine import sequence
 from isa.machine.gather import GPSIMD_PARTITIONS
+from simulator.device_state import CoreState
 from simulator.native.codegen import ports
 from simulator.native.codegen.library import Function
 from simulator.native.codegen.text import FunctionText, Value
@@ -28,10 +29,6 @@ from simulator.native.plans.plan import (
 from simulator.native.plans.table import compiled, plans, touches
 from simulator.native.rows.gather import every_partition, step_of
 from simulator.views import Array, Window, dtype_name
-
-if TYPE_CHECKING:
-    from simulator.device_state import CoreState
-
 
 _SIDE = GPSIMD_PARTITIONS
 _NUMBERS = ("float32", "int32")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from isa.enums import Engine
 from isa.machine import statistics
+from simulator.device_state import CoreState
 from simulator.native.codegen.structure import StructureText
 from simulator.native.codegen.text import Value
 from simulator.native.plans.plan import Bound, Compound, Plan, inner_job
@@ -19,10 +20,6 @@ from simulator.native.rows.elementwise import converting
 from simulator.native.rows.lines import LANES, Lines, RowLayout, lines_plan, rows_of
 from simulator.native.rows.partials import Reducer
 from simulator.views import Array
-
-if TYPE_CHECKING:
-    from simulator.device_state import CoreState
-
 
 _FLOAT = 4
 

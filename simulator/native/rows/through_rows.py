@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from simulator.device_state import CoreState
 from simulator.native.plans.iteration_space import dims
 from simulator.native.plans.plan import Bound, Compound, Plan, inner_job
 from simulator.native.rows.copy import bits_plan
 from simulator.native.rows.elementwise import MapInput, tile
 from simulator.views import Array, bits
-
-if TYPE_CHECKING:
-    from simulator.device_state import CoreState
 
 
 class Binder(Protocol):
