@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from simulator.device_state import Capacity
     from simulator.execute import Executor, RunResult
     from simulator.profile import Profile
-    from simulator.profile.verdict import Advisor
+    from simulator.profile.critical_lines import Advisor
     from simulator.timing import Timeline
 
 _LOADED_KEPT = 4

@@ -10,7 +10,6 @@ from isa.gc_pause import collection_paused
 from isa.program import Program
 from nki import progress
 from nki.ir.nodes import TracedKernel
-from nki.passes.alike import bases_of, first_core, on_all_cores, with_images
 from nki.passes.lower import LOWERING, KernelSteps, lower
 from nki.passes.order.peel import PeelAccumulation
 from nki.passes.order.pipeline import Pipeline
@@ -19,6 +18,7 @@ from nki.passes.order.rotate import RotateBuffers
 from nki.passes.place.ahead import LoadAhead
 from nki.passes.place.allocate import Allocate
 from nki.passes.place.roots import ResolveRoots
+from nki.passes.relocate import bases_of, first_core, on_all_cores, with_images
 
 
 class Pass(Protocol):
@@ -65,7 +65,7 @@ def compile_kernel(
     kernel: TracedKernel, observe: Callable[[str, Any], None] | None = None
 ) -> Program:
     """A traced kernel as a program. Where nobody observes the stages, cores that run one source are
-    compiled once (`nki.passes.alike`)."""
+    compiled once (`nki.passes.relocate`)."""
 
     def observed(stage: str, product: Any) -> None:
         if observe is not None:

@@ -34,7 +34,6 @@ from graph_compiler.lower.expansions.windows import long_windows, select_and_sca
 from graph_compiler.lower.groups.moments import squares_of_variances
 from graph_compiler.lower.kernels import native_kernel
 from graph_compiler.lower.limits import PlanLimits
-from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nests.arithmetic import FORMS, tile_attribute, tile_operands
 from graph_compiler.lower.notes import LoweringNotes
 from graph_compiler.lower.participants import ranks_of
@@ -44,9 +43,10 @@ from graph_compiler.lower.products.product import DEVICE_PRODUCTS
 from graph_compiler.lower.rewrites.composites import recognise
 from graph_compiler.lower.rewrites.factors import into_weights
 from graph_compiler.lower.rewrites.float8 import emulate
-from graph_compiler.lower.rewrites.kept import kept_for_products, orders_of_products
+from graph_compiler.lower.rewrites.layouts import kept_for_products, orders_of_products
 from graph_compiler.lower.rewrites.pairs import OPCODES, as_pairs, has_random_bits, is_wide
 from graph_compiler.lower.rewrites.ranges import narrow
+from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.options import GraphOptions, has_e4m3fn
 from graph_compiler.partitions import refuse_undivided
 from graph_compiler.schedule import contractions, ordering, placement, reductions

@@ -13,15 +13,15 @@ import ml_dtypes
 import numpy as np
 
 from graph_compiler.lower.limits import PlanLimits
-from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.notes import LoweringNotes
 from graph_compiler.lower.participants import ranks_of
 from graph_compiler.lower.places import location_of, name_of
+from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.schedule.steps import GraphProgram, KernelCall, Machine, Place, item_size
 from graph_compiler.schedule.views import Buffer, View, count_of, row_major
 from isa.dtypes import DTYPES as DTYPE_ROWS
 from isa.enums import DgeMode, Memory
-from nki.ir.builder.kernel_builder import Builder
+from nki.ir.builder.builder import Builder
 from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:
@@ -40,22 +40,22 @@ HELD = 64 << 10
 @dataclass
 class HeldRows:
     """The rows of a buffer in tiles [rows, elements], all but the last of them full: `step`
-    elements each, of a type. `turned`: parts of them with rows and elements exchanged, by a key of
-    those who made them."""
+    elements each, of a type. `transposed`: parts of them with rows and elements exchanged, by a key
+    of those who made them."""
 
     tiles: list[NkiTensor]
     step: int
     type: str
     depth: int
     """Of loops around, within which what is made of the tiles is known."""
-    turned: dict[Any, list[NkiTensor]] = field(default_factory=dict)
+    transposed: dict[Any, list[NkiTensor]] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
         """Bytes of a partition."""
         others = sum(
             math.prod(tile.shape[1:]) * DTYPE_ROWS[tile.dtype].size
-            for tiles in self.turned.values()
+            for tiles in self.transposed.values()
             for tile in tiles
         )
         return len(self.tiles) * self.step * item_size(self.type) + others
@@ -365,16 +365,16 @@ class DeviceProgram(GraphProgram):
         """Whether rows of a buffer are on chip."""
         return buffer in self._held
 
-    def turned(self, buffer: Buffer, part: Any) -> list[NkiTensor] | None:
-        """What `keep_turned` was given for a part of a buffer that is held."""
+    def transposed(self, buffer: Buffer, part: Any) -> list[NkiTensor] | None:
+        """What `keep_transposed` was given for a part of a buffer that is held."""
         held = self._held.get(buffer)
-        return None if held is None else held.turned.get(part)
+        return None if held is None else held.transposed.get(part)
 
-    def keep_turned(self, buffer: Buffer, part: Any, tiles: list[NkiTensor]) -> None:
+    def keep_transposed(self, buffer: Buffer, part: Any, tiles: list[NkiTensor]) -> None:
         """Remember a part of a buffer that is held with rows and elements exchanged."""
         held = self._held.get(buffer)
         if held is not None and held.depth == self.builder.depth:
-            held.turned[part] = tiles
+            held.transposed[part] = tiles
             self._forget_oldest()
 
     def forget(self, buffers: Iterable[Buffer] | None = None) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.kernels import Kernels, is_kernel_call, kernel_of
-from graph_compiler.lower.machine import DTYPES
+from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.schedule.fusion import contiguous, store
 from graph_compiler.schedule.steps import place_of
 from graph_compiler.schedule.views import Buffer, View

@@ -25,8 +25,9 @@ class PlanLimits:
     `loaded`: the elements of a row that all partitions have, up to which each of them loads it. A
     longer one is loaded once, and the tensor engine spreads it.
 
-    `turned`: the elements of rows up to which the tensor engine turns them for a product. Longer
-    ones are turned by DMA engines, which are slower, but leave nothing to copy out of PSUM.
+    `transposed`: the elements of rows up to which the tensor engine transposes them for a product.
+    Longer ones are transposed by DMA engines, which are slower, but leave nothing to copy out of
+    PSUM.
 
     `alone`: the first core does all, where there are several.
 
@@ -36,7 +37,7 @@ class PlanLimits:
     resident: int = 80 << 10
     repeated: int = 1
     loaded: int = 1 << 30
-    turned: int = 1 << 30
+    transposed: int = 1 << 30
     alone: bool = False
     asked: set[tuple[str, int]] = field(default_factory=set)
 
@@ -47,7 +48,10 @@ class PlanLimits:
         >>> PlanLimits().name, PlanLimits(right=8192, repeated=6).name
         ('usual limits', 'right 8192, repeated 6')
         """
-        usual, names = PlanLimits(), ("right", "resident", "repeated", "loaded", "turned", "alone")
+        usual, names = (
+            PlanLimits(),
+            ("right", "resident", "repeated", "loaded", "transposed", "alone"),
+        )
         found = {name: getattr(self, name) for name in names}
         changed = [f"{n} {v}" for n, v in found.items() if v != getattr(usual, n)]
         return ", ".join(changed) or "usual limits"
@@ -73,7 +77,7 @@ class PlanLimits:
 
     def turns(self, elements: int) -> bool:
         """Whether the tensor engine turns rows of so many elements, which DMA engines could."""
-        return self._within("turned", elements)
+        return self._within("transposed", elements)
 
     def _within(self, limit: str, size: int) -> bool:
         self.asked.add((limit, size))
@@ -107,7 +111,7 @@ def plans(cores: int = 1) -> tuple[PlanLimits, ...]:
         PlanLimits(right=large, resident=most),
         PlanLimits(right=large),
         PlanLimits(right=large, resident=most, loaded=_SPREAD),
-        PlanLimits(turned=_TURNED),
+        PlanLimits(transposed=_TURNED),
         PlanLimits(loaded=_SPREAD),
         PlanLimits(right=small),
         PlanLimits(right=small, repeated=6),

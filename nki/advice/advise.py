@@ -23,8 +23,8 @@ from nki.advice.timed import Retimed, time_of
 from nki.advice.together import alternatives, together
 from nki.advice.transfers import contiguous_rows, merged_loads
 from nki.ir.nodes import Op, TracedKernel, operations
+from simulator.profile.critical_lines import Advice, Limit, WhatIfs, place_of
 from simulator.profile.table import ADVICE
-from simulator.profile.verdict import Advice, Limit, WhatIfs, place_of
 from simulator.profile.what_if import LEAST_PERCENT, advise, best_first
 from simulator.profile.what_if import what_ifs as of_program
 from simulator.timing.critical import DMA_CAUSES, Cause

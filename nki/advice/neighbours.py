@@ -23,7 +23,7 @@ from nki.ir.begins import begin, begun_by, written_by
 from nki.ir.nodes import Access, Loop, Node, Op, Tensor, TracedKernel, operations, storages
 from nki.ir.replace import Renamed, seen_through
 from nki.ir.rewrite import Numbering, with_body
-from simulator.profile.table import SHORT_ROWS
+from simulator.profile.verdict import SHORT_ROWS
 
 SHORT = ROW_BYTES[0]
 """Bytes of a run below which a transfer is worth another order of rows: the least payload that is

@@ -10,7 +10,7 @@ from nki import progress
 from nki.advice.changed import Line, line_of
 from nki.advice.timed import Retimed, time_of
 from nki.ir.nodes import TracedKernel
-from simulator.profile.verdict import Advice, Together
+from simulator.profile.critical_lines import Advice, Together
 from simulator.profile.what_if import LEAST_PERCENT
 
 _LINES = re.compile(r"( with)? line \d+(, \d+)*")

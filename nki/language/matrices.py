@@ -45,9 +45,9 @@ def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
     e = Emitter("matmul", caller())
     left, right = e.tile("x", x), e.tile("y", y)
     if not transpose_x:
-        turned = e.part(_turned(left), left.dtype, Memory.psum)
-        e(NcTranspose, dst=turned, data=left)
-        left = e.in_sbuf(turned)
+        transposed = e.part(_transposed(left), left.dtype, Memory.psum)
+        e(NcTranspose, dst=transposed, data=left)
+        left = e.in_sbuf(transposed)
     rows, columns = product(left.shape[1:]), product(right.shape[1:])
     result = e.result((rows, columns), FLOAT, Memory.psum)
     e(NcMatmul, dst=result, stationary=left, moving=right)
@@ -73,17 +73,17 @@ def transpose(x: NkiTensor, dtype: DTypeLike | None = None) -> NkiTensor:
     """
     e = Emitter("transpose", caller())
     tile = e.in_sbuf(e.tile("x", x))
-    shape, wanted = _turned(tile), dtype_of(dtype, tile.dtype)
+    shape, wanted = _transposed(tile), dtype_of(dtype, tile.dtype)
     if len(tile.shape) != 2:
         raise _not_2d(e, tile)
     if wanted == tile.dtype:
         result = e.result(shape, wanted, Memory.psum)
         e(NcTranspose, dst=result, data=tile)
         return result
-    turned = e.part(shape, tile.dtype, Memory.psum)
-    e(NcTranspose, dst=turned, data=tile)
+    transposed = e.part(shape, tile.dtype, Memory.psum)
+    e(NcTranspose, dst=transposed, data=tile)
     result = e.result(shape, wanted, Memory.psum)
-    e.copy(result, turned)
+    e.copy(result, transposed)
     return result
 
 
@@ -111,7 +111,7 @@ def load_transpose2d(src: NkiTensor, dtype: DTypeLike | None = None) -> NkiTenso
     if len(src.shape) != 2:
         raise _not_2d(e, src)
     wanted = dtype_of(dtype, src.dtype)
-    result = e.result(_turned(src), wanted)
+    result = e.result(_transposed(src), wanted)
     if wanted == src.dtype and _by_engine(src):
         e(DmaTranspose, dst=result, src=src)
     else:
@@ -126,7 +126,7 @@ def _by_engine(src: NkiTensor) -> bool:
     return size == _TRANSPOSABLE_BYTES and fits and not src.is_indirect()
 
 
-def _turned(tile: NkiTensor) -> tuple[Any, Any]:
+def _transposed(tile: NkiTensor) -> tuple[Any, Any]:
     return product(tile.shape[1:]), tile.shape[0]
 
 

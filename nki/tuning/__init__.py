@@ -1,7 +1,8 @@
 """Predicted times of many settings of a kernel: `nki.sweep`, `nki.benchmark`, `nki.autotune`.
 
-`measure` times one setting, `parallel` many of them in processes, `kept` remembers times by the
-content of what was timed. `sweep` and `autotune` are what authors call; `picture` draws a sweep.
+`measure` times one setting, `parallel` many of them in processes, `stored_times` remembers times by
+the content of what was timed. `sweep` and `autotune` are what authors call; `picture` draws a
+sweep.
 """
 
 from nki.tuning.autotune import Tuned, autotune

@@ -15,7 +15,7 @@ from nki.expected import as_tuple, compare_all, expected_outputs
 from nki.frameworks.arrays import as_numpy
 from nki.kernel import Kernel, as_kernel
 from nki.trace.call import TensorSpec, is_array
-from nki.tuning import kept
+from nki.tuning import stored_times
 from nki.tuning.measure import Measurement
 from nki.tuning.sweep import Grid, Sweep, settings_of, sweep
 
@@ -55,8 +55,8 @@ class Tuned:
         reference, tolerance = self.options["reference"], self.options["tolerance"]
         first = self.kernel.bound(args, {**kwargs, **self.settings[0]})
         judged = {"reference": reference, "tolerance": tolerance, "settings": self.settings}
-        key = kept.content(self.kernel, {**first, "": judged}, "best")
-        found = kept.read(key)
+        key = stored_times.content(self.kernel, {**first, "": judged}, "best")
+        found = stored_times.read(key)
         if found is None:
             launch = sweep(
                 self.kernel,
@@ -67,7 +67,7 @@ class Tuned:
             self.sweep = launch(*args, **kwargs)
             best = self._first_right(self.sweep, args, kwargs)
             found = {"number": self.settings.index(best.setting)}
-            kept.write(key, found)
+            stored_times.write(key, found)
         return self.settings[found["number"]]
 
     def _settled(self, kwargs: dict[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from isa.errors import NeuronError
 from nki.kernel import Kernel
-from nki.tuning import kept
+from nki.tuning import stored_times
 from nki.tuning.measure import Measurement, measure
 
 Call = tuple[Kernel, tuple[Any, ...], dict[str, Any]]
@@ -34,7 +34,7 @@ def measure_all(
     found = {
         number: Measurement(**values, setting=settings[number])
         for number, key in enumerate(keys)
-        if (values := kept.read(key)) is not None
+        if (values := stored_times.read(key)) is not None
     }
     left = [number for number in range(len(settings)) if number not in found]
     workers = min(processes or os.cpu_count() or 1, len(left))
@@ -44,7 +44,7 @@ def measure_all(
             values = one.to_dict()
             for name in ("setting", "device_ns", "is_simulation"):
                 del values[name]
-            kept.write(keys[number], values)
+            stored_times.write(keys[number], values)
             advance()
     return [found[number] for number in range(len(settings))]
 
@@ -100,7 +100,7 @@ def _one(call: Call, setting: dict[str, Any]) -> Measurement:
 
 def _key(call: Call, setting: dict[str, Any]) -> Any:
     kernel, args, kwargs = call
-    return kept.content(kernel, kernel.bound(args, {**kwargs, **setting}), "time")
+    return stored_times.content(kernel, kernel.bound(args, {**kwargs, **setting}), "time")
 
 
 @contextmanager

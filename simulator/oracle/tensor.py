@@ -97,14 +97,14 @@ def transpose_moving(
 ) -> None:
     tile = loaded_tile(state, row, column).tile
     picks, empty = picked_rows(moving)
-    turned = tile.T[:, picks]
-    bits(turned)[:, empty] = 0
+    transposed = tile.T[:, picks]
+    bits(transposed)[:, empty] = 0
     if accumulate:
-        finish_product(dst, load_fp32(turned), True)
-    elif same_type(dst, turned):
-        bits(dst)[...] = bits(turned).reshape(dst.shape)
+        finish_product(dst, load_fp32(transposed), True)
+    elif same_type(dst, transposed):
+        bits(dst)[...] = bits(transposed).reshape(dst.shape)
     else:
-        convert(dst, np.ascontiguousarray(turned))
+        convert(dst, np.ascontiguousarray(transposed))
 
 
 def picked_rows(moving: Array) -> tuple[Array, Array]:
@@ -127,15 +127,15 @@ def picked_rows(moving: Array) -> tuple[Array, Array]:
 
 @kernel(tensor.TransposeStationary)
 def transpose_stationary(state: CoreState, dst: Array, loaded: int, multiplied: bool) -> None:
-    turned = loaded_tile(state, 0, 0).tile.T
+    transposed = loaded_tile(state, 0, 0).tile.T
     if multiplied:
-        values = load_fp32(turned)
+        values = load_fp32(transposed)
         special = ~np.isfinite(values)
         if special.any():
             others = special.sum(1, keepdims=True) - special
             store(dst, canonical_nan(np.where(others > 0, np.float32(np.nan), values)))
             return
-    if same_type(dst, turned):
-        bits(dst)[...] = bits(turned).reshape(dst.shape)
+    if same_type(dst, transposed):
+        bits(dst)[...] = bits(transposed).reshape(dst.shape)
     else:
-        convert(dst, np.ascontiguousarray(turned))
+        convert(dst, np.ascontiguousarray(transposed))

@@ -33,5 +33,5 @@ def tensor_reduce(
 
 @kernel(vector.Transpose32)
 def transpose32(state: CoreState, dst: Array, data: Array) -> None:
-    turned = bits(data).reshape(data.shape[0], -1).T
-    bits(dst)[...] = turned.reshape(dst.shape)
+    transposed = bits(data).reshape(data.shape[0], -1).T
+    bits(dst)[...] = transposed.reshape(dst.shape)

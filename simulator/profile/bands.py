@@ -6,8 +6,8 @@ from html import escape
 
 import numpy as np
 
+from simulator.profile.critical_lines import NAMES
 from simulator.profile.perfetto import describe_track, track_order
-from simulator.profile.verdict import NAMES
 from simulator.timing.timeline import Lane, Timeline
 
 _LEFT, _WIDTH, _ROW = 140, 640, 16

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from isa.sections import Facts, Prose, Section, Table, html, plain_text
+from simulator.profile.critical_lines import us
 from simulator.profile.report import Profile
-from simulator.profile.table import us
 
 SHOWN = 20
 """Lines that are listed, those that changed most first."""

@@ -21,8 +21,8 @@ from isa.program import Program, SourceLocation
 from isa.sections import Table
 from isa.spec import Instruction
 from isa.target import Target
+from simulator.profile.critical_lines import NAMES, line_texts, place_at, shown_place
 from simulator.profile.representatives import executed
-from simulator.profile.verdict import NAMES, line_texts, place_at, shown_place
 from simulator.timing.flops import TRANSPOSES
 from simulator.timing.timeline import Timeline
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from isa.enums import Engine
 from isa.sections import Facts, Notes
 from isa.target import Target, resolve
+from simulator.profile.critical_lines import NAMES
 from simulator.profile.dma import MADE_BY, percent
-from simulator.profile.verdict import NAMES
 from simulator.timing.timeline import ModeTraffic
 
 if TYPE_CHECKING:

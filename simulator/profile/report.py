@@ -19,13 +19,9 @@ from isa.errors.calls import named_arguments
 from isa.program import Program
 from isa.sections import Section, html, plain_text
 from isa.target import Target, resolve
-from simulator.profile import official, table, verdict
+from simulator.profile import critical_lines, official, table
 from simulator.profile.counts import Counts, counts_of
-from simulator.profile.dma import DmaProfile, dma_profile
-from simulator.profile.inserted import Inserted, inserted
-from simulator.profile.representatives import executed, representatives, signals
-from simulator.profile.traffic import Traffic, traffic_of
-from simulator.profile.verdict import (
+from simulator.profile.critical_lines import (
     NAMES,
     Advice,
     Advisor,
@@ -40,6 +36,11 @@ from simulator.profile.verdict import (
     path_lines,
     place_at,
 )
+from simulator.profile.dma import DmaProfile, dma_profile
+from simulator.profile.inserted import Inserted, inserted
+from simulator.profile.representatives import executed, representatives, signals
+from simulator.profile.traffic import Traffic, traffic_of
+from simulator.profile.verdict import verdict
 from simulator.profile.work import LeastTime, floor, issuing, lower_bounds
 from simulator.timing.flops import PRODUCTS
 from simulator.timing.flops import flops as instruction_flops
@@ -202,7 +203,7 @@ class Profile:
     @property
     def verdict(self) -> str:
         """In a sentence: the best advice with its gain, or the floor that the run is at."""
-        return table.verdict(self)
+        return verdict(self)
 
     def launched_with(self, arguments: Mapping[str, Any]) -> None:
         """Keep the compile-time arguments of the launch, those that are numbers or text."""
@@ -335,12 +336,12 @@ def profile(program: Program, timeline: Timeline, advisor: Advisor | None = None
     hbm_rate = target.hbm_bytes_per_ns_per_device.value
     rate = min(dma.peak_bytes_per_ns, hbm_rate)
     causes, lines = path_causes(timeline), path_lines(program, timeline)
-    stalls = verdict.waits(program, timeline)
+    stalls = critical_lines.waits(program, timeline)
     known = uncertainty(timeline)
     bounds = lower_bounds(timeline, target)
     least = floor(bounds, total, cores, target, issuing(timeline))
     bound = causes[0].name if causes else "unknown" if total else "nothing"
-    why = verdict.reason(causes, lines, stalls)
+    why = critical_lines.reason(causes, lines, stalls)
     if least is not None and causes and least.name not in (bound, causes[0].engine):
         full = _percent(least.least_ns, total)
         bound, why = least.name, f"at full rate in {full:.0f} % of the time; {bound} has {why}"

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from isa.sections import Facts, Notes, Prose, Section, Table
 from simulator.profile import inserted, official, traffic
-from simulator.profile.verdict import Advice, PathLine, Together, Wait, shown_place
+from simulator.profile.critical_lines import PathLine, Together, Wait, shown_place, us
+from simulator.profile.verdict import gain, title, verdict
 from simulator.profile.work import bound_name
-from simulator.timing.assumptions import LONG_RUNS
 from simulator.timing.uncertainty import LEVEL
 
 if TYPE_CHECKING:
@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 
 ADVICE = 5
 """Changes that are shown; the JSON form has all."""
-
-RUNS_PERCENT = 5.0
-"""What longer runs must save for the verdict to speak of them."""
-
-SHORT_ROWS = "short rows"
-"""What advice names that puts neighbouring rows on one partition."""
 
 SOURCE = 28
 """Characters of a source line that are shown."""
@@ -50,11 +44,6 @@ def sections(profile: Profile, lines: int) -> list[Section]:
         title = "not validated by any published measurement"
         found.append(Notes(title, tuple(profile.provenance)))
     return found
-
-
-def us(ns: float) -> str:
-    """A time in us, as reports have it."""
-    return f"{ns / 1e3:,.2f}"
 
 
 def _head(profile: Profile) -> Facts:
@@ -104,43 +93,6 @@ def _least(profile: Profile) -> Prose | None:
     ratio = profile.total_ns / bounds[0][1]
     rate = "each at its full rate" if len(said) > 1 else "at its full rate"
     return Prose(f"{', '.join(said)}, {rate}; the time is {ratio:.2f} times the first")
-
-
-def verdict(profile: Profile) -> str:
-    """What to do next, in a sentence: the best advice, or what the floor of the run leaves."""
-    best = profile.advice[0] if profile.advice else None
-    said = "" if best is None else f"{_title(best)}: {_gain(best, profile.total_ns)}"
-    least = profile.floor
-    if least is None:
-        said = said or f"{profile.bottleneck}; no change that was tried saves 1 %"
-        return said + _runs(profile)
-    ratio = profile.total_ns / least.least_ns
-    at = f"at the floor of {least.name}, {ratio:.2f} times the least time; {least.helps}"
-    lowers = best is not None and best.total_ns < least.least_ns
-    return f"{at}, such as: {said}" if lowers else at
-
-
-def _runs(profile: Profile) -> str:
-    """What longer runs are worth, where no advice makes them and none saves more."""
-    limit = next((one for one in profile.limits if one.name == LONG_RUNS), None)
-    best = profile.advice[0].saved_percent if profile.advice else 0.0
-    made = any(one.bottleneck == SHORT_ROWS for one in profile.advice)
-    if made or limit is None or limit.saved_percent < max(RUNS_PERCENT, best):
-        return ""
-    run = f"{profile.dma.bytes_per_descriptor:,.0f} B"
-    return (
-        f"; short runs, {run} a descriptor: without their cost {us(limit.total_ns)} us; "
-        "put neighbouring rows on one partition (how-to: hide DMA)"
-    )
-
-
-def _title(advice: Advice) -> str:
-    return f"{advice.bottleneck} at {shown_place(advice.file, advice.line)}; {advice.text}"
-
-
-def _gain(advice: Advice | Together, total: float) -> str:
-    gain = f"{us(total)} -> {us(advice.total_ns)} us, {advice.saved_percent:.0f} % less"
-    return gain if advice.same_results else f"{gain}; results may change"
 
 
 def _path(profile: Profile) -> Table:
@@ -197,7 +149,7 @@ def _advice(profile: Profile) -> Notes:
     items = []
     for one in profile.advice[:ADVICE]:
         instead = f"; instead of {_listed(one.instead_of)}" if one.instead_of else ""
-        items.append(f"{_title(one)}: {_gain(one, profile.total_ns)}{instead}")
+        items.append(f"{title(one)}: {gain(one, profile.total_ns)}{instead}")
     below = _together(profile.together, profile.total_ns)
     if left > 0:
         below.append(f"and {left} more")
@@ -215,7 +167,7 @@ def _together(found: Together | None, total: float) -> list[str]:
         return []
     told, said = _listed(found.numbers), []
     if len(found.numbers) > 1:
-        said.append(f"{told} together: {_gain(found, total)}")
+        said.append(f"{told} together: {gain(found, total)}")
     if found.no_more:
         saves = "saves" if len(found.no_more) == 1 else "save"
         said.append(f"with {told} done, {_listed(found.no_more)} {saves} nothing more")

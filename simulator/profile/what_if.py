@@ -15,7 +15,7 @@ from isa.enums import Engine
 from isa.program import CoreProgram, Program, SourceLocation
 from isa.spec import Instruction
 from isa.target import resolve
-from simulator.profile.verdict import Advice, Limit, WhatIfs, place_of
+from simulator.profile.critical_lines import Advice, Limit, WhatIfs, place_of
 from simulator.timing import simulate
 from simulator.timing.assumptions import NOTHING, UNLIMITED, Assumptions
 from simulator.timing.critical import Cause, PathStep

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from isa.enums import Engine
 from isa.target import Target
-from simulator.profile.verdict import NAMES
+from simulator.profile.critical_lines import NAMES
 from simulator.timing.timeline import Timeline
 
 NEAR = 1.08

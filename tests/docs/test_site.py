@@ -17,7 +17,7 @@ from isa.sections import Facts, Table
 from nki.advice.fusions import FUSIONS
 from nki.pages import pages
 from simulator.profile import report, what_if
-from simulator.profile.table import SHORT_ROWS
+from simulator.profile.verdict import SHORT_ROWS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 GENERATED = set(pages())

@@ -25,7 +25,7 @@ from test_conformance_jax import difference, explanation, harnesses  # noqa: E40
 import graph_compiler  # noqa: E402
 from graph_compiler.frontends.jax import to_proto  # noqa: E402
 from graph_compiler.hlo.operators import OPERATORS  # noqa: E402
-from graph_compiler.lower.machine import DTYPES  # noqa: E402
+from graph_compiler.lower.sizes import DTYPES  # noqa: E402
 from isa.errors import NeuronError  # noqa: E402
 
 SAMPLE, DEFAULT = 500, 12

@@ -21,7 +21,7 @@ from graph_compiler.lower.rewrites.ranges import narrow
 from graph_compiler.schedule.simplify import Simplifier
 from isa.errors import NeuronError
 from isa.target import TARGETS
-from nki.ir.builder.kernel_builder import Builder
+from nki.ir.builder.builder import Builder
 
 TARGET = "trn2"
 

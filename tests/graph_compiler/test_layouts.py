@@ -11,7 +11,7 @@ import pytest
 
 from graph_compiler import GraphOptions, compile, evaluate, parse_text
 from graph_compiler.lower.casts import demote, round_in_products
-from graph_compiler.lower.rewrites.kept import kept_for_products
+from graph_compiler.lower.rewrites.layouts import kept_for_products
 from graph_compiler.schedule.simplify import Simplifier
 from graph_compiler.timing import static_timeline
 from nki.ir.nodes import operations

@@ -105,7 +105,7 @@ def test_dma_engines_turn_long_rows(
     target: str, by_dma: bool, heads: int, rows: int, columns: int, depth: int, monkeypatch: Any
 ) -> None:
     """Blocks of them, from gen3 on; what is left over, and too few rows, the tensor engine."""
-    monkeypatch.setattr(limits, "plans", lambda cores: (PlanLimits(turned=511),))
+    monkeypatch.setattr(limits, "plans", lambda cores: (PlanLimits(transposed=511),))
     q, *others = inputs(heads, rows, columns, depth)
     arrays = [array.astype("bfloat16") for array in (q / 16, *others)]  # scores of about one
     graph = parse_text(in_bf16(attention(heads, rows, columns, depth, False)))

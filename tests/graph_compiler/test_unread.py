@@ -5,7 +5,7 @@ from __future__ import annotations
 from graph_compiler.storage.unread import DropUnread
 from isa.enums import Memory
 from isa.target import TARGETS
-from nki.ir.builder.kernel_builder import Builder
+from nki.ir.builder.builder import Builder
 from nki.ir.nodes import TracedKernel, operations
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import nki.language as nl
 from isa.enums import Memory
-from nki.ir.builder.kernel_builder import Builder
+from nki.ir.builder.builder import Builder
 from nki.ir.nodes import Loop, Op, operations
 from nki.ir.text import parse_kernel, print_kernel
 from nki.kernel import compile_traced

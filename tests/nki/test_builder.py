@@ -16,7 +16,7 @@ from isa.alu import ACTIVATIONS, ALU
 from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.program import SourceLocation
-from nki.ir.builder.kernel_builder import Builder
+from nki.ir.builder.builder import Builder
 from nki.ir.checks.verify import verify
 from nki.ir.nodes import operations, walk
 from nki.ir.text import parse_kernel, print_kernel

@@ -7,7 +7,7 @@ from collections import Counter
 from isa.alu import ACTIVATIONS, ALU
 from isa.enums import Engine, Memory
 from isa.target import TARGETS
-from nki.ir.builder.kernel_builder import Builder
+from nki.ir.builder.builder import Builder
 from nki.ir.nodes import TracedKernel, operations
 from nki.transformations.copies import BalanceCopies
 

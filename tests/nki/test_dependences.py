@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isa.enums import Memory
-from nki.ir.builder.kernel_builder import Builder
+from nki.ir.builder.builder import Builder
 from nki.ir.views.indexing import ds
 from nki.passes import lower as lowering
 from nki.pipeline import optimise

@@ -13,8 +13,8 @@ import nki.language as nl
 from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.program import SourceLocation
+from nki.ir.builder.builder import Builder
 from nki.ir.builder.inline import inline
-from nki.ir.builder.kernel_builder import Builder
 from nki.ir.checks.verify import verify
 from nki.ir.nodes import operations
 from nki.ir.text import parse_kernel, print_kernel

@@ -4,7 +4,7 @@ import pytest
 
 from isa.enums import Memory
 from isa.target import TARGETS
-from nki.ir.builder.kernel_builder import Builder
+from nki.ir.builder.builder import Builder
 from nki.ir.nodes import Op
 from nki.ir.views.indexing import ds
 from nki.passes.order.precedence import Precedence

@@ -22,7 +22,7 @@ from test_random_loops_in_numpy import (
 
 import nki
 import nki.language as nl
-from nki.ir.builder.kernel_builder import Builder
+from nki.ir.builder.builder import Builder
 from nki.ir.builder.repeat import repeat
 from nki.ir.nodes import TracedKernel
 from nki.kernel import compile_traced, order_traced

@@ -12,8 +12,8 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.enums import Memory
 from isa.errors import NeuronError
+from nki.ir.builder.builder import Builder
 from nki.ir.builder.inline import inline
-from nki.ir.builder.kernel_builder import Builder
 from nki.ir.builder.repeat import repeat
 from nki.ir.checks.verify import verify
 from nki.ir.nodes import Loop

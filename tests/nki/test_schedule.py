@@ -11,7 +11,7 @@ import nki.language as nl
 from isa.enums import Engine
 from isa.target import TARGETS
 from nki.passes import lower
-from nki.passes.analysis import dependences, meetings
+from nki.passes.analysis import dependences, overlaps
 from nki.passes.order import pipeline, schedule
 from simulator.timing import simulate
 
@@ -190,7 +190,7 @@ def test_orders_respect_dependences_and_the_window(rows, window):
 def test_columns_that_are_written_one_by_one_do_not_slow_the_pass_down():
     """What an access is compared with does not grow with the accesses before it."""
     compared = []
-    overlap, listed = meetings.may_overlap, meetings.counted
+    overlap, listed = overlaps.may_overlap, overlaps.counted
     for count in (100, 400):
 
         def kernel(a, count=count):
@@ -214,11 +214,11 @@ def test_columns_that_are_written_one_by_one_do_not_slow_the_pass_down():
             calls += int(many.sum())
             return listed(many)
 
-        meetings.may_overlap, meetings.counted = counted, listing
+        overlaps.may_overlap, overlaps.counted = counted, listing
         try:
             program(kernel, A)
         finally:
-            meetings.may_overlap, meetings.counted = overlap, listed
+            overlaps.may_overlap, overlaps.counted = overlap, listed
         compared.append(calls / count)
     assert compared[1] < 2 * compared[0] + 1
 

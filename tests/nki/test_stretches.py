@@ -2,7 +2,7 @@
 
 from isa.enums import Engine, Memory
 from isa.machine.control import Halt, LoopBegin, LoopEnd
-from nki.ir.builder.kernel_builder import Builder
+from nki.ir.builder.builder import Builder
 from nki.passes import lower as lowering
 from nki.passes.place.allocate import Allocate
 

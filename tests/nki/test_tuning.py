@@ -13,7 +13,7 @@ from matmul_kernels import blocked, matmul_numpy
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from nki.tuning import kept
+from nki.tuning import stored_times
 
 CHOICES = {"block_m": [1, 2], "block_n": [1, 2], "block_k": [1, 2]}
 
@@ -21,7 +21,7 @@ CHOICES = {"block_m": [1, 2], "block_n": [1, 2], "block_k": [1, 2]}
 @pytest.fixture(autouse=True)
 def _nothing_kept(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(kept, "_TIMES", {})
+    monkeypatch.setattr(stored_times, "_TIMES", {})
 
 
 def operands(k, m, n):
@@ -110,7 +110,7 @@ def test_the_best_is_kept_by_shape_target_and_reference(monkeypatch):
 
     assert again(tuned, A)
     assert not again(tuned, A + 5)
-    monkeypatch.setattr(kept, "_TIMES", {})  # as in another process
+    monkeypatch.setattr(stored_times, "_TIMES", {})  # as in another process
     assert not again(tuned, A)
     assert again(tuned, A[:64])
     assert again(tuned.on("trn1"), A)
@@ -147,8 +147,8 @@ def test_any_executor_gives_the_same_times(parallel):
     expected = nki.sweep(blocked, {"block_m": [1, 2]}, processes=1)
     spec = nki.TensorSpec((512, 256), nl.float32), nki.TensorSpec((512, 1024), nl.float32)
     expected = expected(*spec).measurements
-    kept._TIMES.clear()
-    for file in kept.Cache(kept._version()).folder.iterdir():
+    stored_times._TIMES.clear()
+    for file in stored_times.Cache(stored_times._version()).folder.iterdir():
         file.unlink()
     executor = (
         ThreadPoolExecutor(2)

@@ -124,8 +124,8 @@ class Convolution(HloOperator):
         kernel = widen(operands[1]).transpose(places["kernel"])  # outputs, features, spatial
         window = instruction.attribute("window")
         parts = () if window is None else window.dimensions
-        turned = [2 + i for i, part in enumerate(parts) if part.window_reversal]
-        kernel = np.flip(kernel, tuple(turned)) if turned else kernel
+        backwards = [2 + i for i, part in enumerate(parts) if part.window_reversal]
+        kernel = np.flip(kernel, tuple(backwards)) if backwards else kernel
         edges = [(p.padding_low, p.padding_high, (p.base_dilation or 1) - 1) for p in parts]
         x = pad(x, np.zeros((), x.dtype), [(0, 0, 0), (0, 0, 0), *edges])
         batches = instruction.attribute("batch_group_count") or 1

@@ -12,7 +12,6 @@ from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.host_kernels.movement import DynamicCopy
 from graph_compiler.lower.device import HELD, DeviceProgram, kernel_of
 from graph_compiler.lower.groups.groups import grouped
-from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.movement.blocks import emit_dynamic_copy
 from graph_compiler.lower.movement.scatters import emit_scatter
 from graph_compiler.lower.movement.sorting import emit_sort
@@ -20,6 +19,7 @@ from graph_compiler.lower.nests.column_folds import emit_nest
 from graph_compiler.lower.nests.folds import emit_fold
 from graph_compiler.lower.nests.nest import PARTITIONS
 from graph_compiler.lower.rewrites.trips import Count
+from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.schedule.fusion import is_whole
 from graph_compiler.schedule.steps import KernelCall, Place, item_size
 from graph_compiler.schedule.views import Buffer, View, count_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
-from graph_compiler.lower.machine import DTYPES
+from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.schedule.fusion import contiguous
 from graph_compiler.schedule.steps import item_size
 from graph_compiler.schedule.views import View, row_major

@@ -19,8 +19,8 @@ from graph_compiler.hlo.operators.folding import binary_opcode
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.expansions.expansions import STEP, Text, braces, expanded
-from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.participants import TO_GLOBAL, TO_LOCAL, Member, members_of
+from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.schedule.fusion import contiguous
 from graph_compiler.schedule.steps import place_of
 from isa.errors import NeuronError

@@ -129,9 +129,9 @@ def convolution(node: Node) -> str | None:
     x = text.transpose(x, [places["input"][0], *places["input"][2:], places["input"][1]])
     order = [*places["kernel"][2:], places["kernel"][1], places["kernel"][0]]
     kernel = text.transpose(kernel, order)
-    turned = [axis for axis, part in enumerate(parts) if part.window_reversal]
-    if turned:
-        more = f"dimensions={braces(turned)}"
+    backwards = [axis for axis, part in enumerate(parts) if part.window_reversal]
+    if backwards:
+        more = f"dimensions={braces(backwards)}"
         kernel = text.add(text.type(kernel), text.dims(kernel), "reverse", [kernel], more)
     edges = [(p.padding_low, p.padding_high, (p.base_dilation or 1) - 1) for p in parts]
     if any(any(edge) for edge in edges):

@@ -251,10 +251,10 @@ def _products(
         yield RowProduct(tuple(outer), last, step, product, 1, Sides(device, product, depth))
     if len(rows) == 1:
         ((count, stride),) = product.columns
-        turned = [Axis(a.count, (a.strides[0], a.strides[2], a.strides[1])) for a in batch]
+        transposed = [Axis(a.count, (a.strides[0], a.strides[2], a.strides[1])) for a in batch]
         other = product.swapped()
         depth = depth_in_rows(device, other)
-        split = _split([*turned, Axis(count, (1, stride, 0))], wanted)
+        split = _split([*transposed, Axis(count, (1, stride, 0))], wanted)
         if split is not None and not split[1] and depth is not None:
             (*outer, last) = split[0]
             sides = Sides(device, other, depth)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from graph_compiler.lower.device import HELD, DeviceProgram
 from graph_compiler.lower.groups.added_rows import AddedRow
 from graph_compiler.lower.groups.members import LEFT, TARGET, RowNest, RowProduct
-from graph_compiler.lower.groups.turned_products import turned_result
-from graph_compiler.lower.machine import DTYPES
+from graph_compiler.lower.groups.transposed_products import transposed_result
 from graph_compiler.lower.nests.nest import PARTITIONS, UNROLLED
 from graph_compiler.lower.nests.operands import ResidentOperand, StoredOperand
 from graph_compiler.lower.products.product import COLUMNS
 from graph_compiler.lower.products.sides import ElementRun
+from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.schedule.steps import item_size, place_of
 from graph_compiler.schedule.views import Buffer
 from isa.enums import Memory
@@ -49,7 +49,7 @@ class GroupTile:
     """What several members read of it."""
     totals: dict[int, NkiTensor] = field(default_factory=dict)
     """Sums along rows that members leave."""
-    turned: dict[int, list[NkiTensor]] = field(default_factory=dict)
+    transposed: dict[int, list[NkiTensor]] = field(default_factory=dict)
     """Left operands of products, with the depth along partitions."""
     beside: Beside | None = None
     number: int = 0
@@ -75,7 +75,7 @@ class RowProducts(ABC):
     kept: dict[int, list[NkiTensor]]
     beside: dict[int, dict[int, NkiTensor]]
     behind: dict[int, int]
-    turned: dict[int, int]
+    transposed: dict[int, int]
     added: dict[int, AddedRow]
 
     @abstractmethod
@@ -115,13 +115,13 @@ class RowProducts(ABC):
     ) -> None:
         """A product for one tile of rows."""
         stationary = self._stationary(number, member, tile, tiles)
-        if number in self.turned:
-            nest, reader = self.group.members[self.behind[number]], self.turned[number]
+        if number in self.transposed:
+            nest, reader = self.group.members[self.behind[number]], self.transposed[number]
             other = self.group.members[reader]
             assert isinstance(nest, RowNest) and isinstance(other, RowProduct)
             operand = 1 + nest.reads.index(member.uses[0].buffer)
             depth = other.sides.depth
-            tile.turned[reader] = turned_result(
+            tile.transposed[reader] = transposed_result(
                 self.device, stationary, right, nest, operand, depth, self.added.get(number)
             )
             return
@@ -156,11 +156,11 @@ class RowProducts(ABC):
         """The left operand of a product for one tile of rows, with the depth along partitions."""
         _, left, _ = member.uses
         sides, beside = member.sides, tile.beside
-        if number in tile.turned:
-            return tile.turned[number]
+        if number in tile.transposed:
+            return tile.transposed[number]
         if left.buffer in self.group.written:
             here = tiles[left.buffer]
-            return sides.turned_rows(here.tile, here.first + left.low)
+            return sides.transposed_rows(here.tile, here.first + left.low)
         run = ElementRun(0, tile.rows, 0, member.rows.strides[LEFT])
         if beside is None or sides.stride != 1 or tile.rows == 1:
             return sides.of_rows([run], member.start(LEFT, tile.index, tile.start))

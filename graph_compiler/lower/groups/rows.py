@@ -23,7 +23,7 @@ from graph_compiler.lower.groups.members import (
 from graph_compiler.lower.groups.moments import moments, sums_of
 from graph_compiler.lower.groups.row_products import Beside, Fixed, GroupTile, Tiles
 from graph_compiler.lower.groups.rows_in_step import IN_STEP, RowsInStep
-from graph_compiler.lower.groups.turned_products import Right, with_turned
+from graph_compiler.lower.groups.transposed_products import Right, with_transposed
 from graph_compiler.lower.nests.arithmetic import ACTIVATIONS
 from graph_compiler.lower.nests.elementwise import (
     Folding,
@@ -110,7 +110,7 @@ class RowGroupEmitter(RowsInStep):
         ]
         self.reads = own
         self.behind = {}
-        self.turned = {}
+        self.transposed = {}
         self.added = {}
         self.on_scalar: set[int] = set()
         self.summed: dict[int, int] = {}
@@ -251,14 +251,14 @@ class RowGroupEmitter(RowsInStep):
         self.added = self._added()
         fixed = self._fixed()
         members = self.group.members
-        for number, (reader, sides) in with_turned(members, self.behind, self.total).items():
+        for number, (reader, sides) in with_transposed(members, self.behind, self.total).items():
             other = members[reader]
             assert isinstance(other, RowProduct)
             members[reader] = replace(other, sides=sides)
-            self.turned[number] = reader
+            self.transposed[number] = reader
         for number, member in enumerate(self.group.members):
-            if isinstance(member, RowProduct) and number not in self.turned.values():
-                members[number] = self._turned_by_dma(member)
+            if isinstance(member, RowProduct) and number not in self.transposed.values():
+                members[number] = self._transposed_by_dma(member)
         for number, member in enumerate(self.group.members):
             if isinstance(member, RowProduct) and self._keeps(member):
                 self.kept[number] = self._columns_kept(member)
@@ -301,7 +301,7 @@ class RowGroupEmitter(RowsInStep):
             found[number] = AddedRow(row, ones[row.dtype, row.shape[0]])
         return found
 
-    def _turned_by_dma(self, member: RowProduct) -> RowProduct:
+    def _transposed_by_dma(self, member: RowProduct) -> RowProduct:
         """A product, whose left operand DMA engines turn where that is made here."""
         if member.uses[LEFT].buffer not in self.group.written:
             return member

@@ -13,11 +13,11 @@ from typing import Any
 
 from graph_compiler.lower.groups.members import RowNest, RowProduct
 from graph_compiler.lower.groups.row_products import Beside, Fixed, GroupTile, RowProducts, Tiles
-from graph_compiler.lower.groups.turned_products import Right
-from graph_compiler.lower.machine import SUMS
+from graph_compiler.lower.groups.transposed_products import Right
 from graph_compiler.lower.nests.elementwise import Nest
 from graph_compiler.lower.nests.nest import FREE_RANK, Axis, Tiling
 from graph_compiler.lower.nests.operands import NestOperand, ResidentOperand, StoredOperand
+from graph_compiler.lower.sizes import SUMS
 from graph_compiler.schedule.steps import Place
 from graph_compiler.schedule.views import Buffer
 from isa.enums import Memory
@@ -126,14 +126,20 @@ class RowsInStep(RowProducts):
         """A product for the same tile of rows of several elements of the batch, whose results are
         neighbours in a bank of PSUM; False where they cannot be."""
         target, left, _ = member.uses
-        special = {*self.behind, *self.turned, *self.turned.values(), *self.kept, *self.added}
+        special = {
+            *self.behind,
+            *self.transposed,
+            *self.transposed.values(),
+            *self.kept,
+            *self.added,
+        }
         several = SUMS // member.columns
         if number in special or not target.by_row or member.across != 1 or several < 2:
             return False
         if left.buffer in self.group.written:
             step = self.group.steps[left.buffer]
             firsts = [left.low + tile.number * step for tile in elements]
-            stationary = member.sides.turned_rows_of(tiles[left.buffer].tile, firsts)
+            stationary = member.sides.transposed_rows_of(tiles[left.buffer].tile, firsts)
         else:
             stationary = [self._stationary(number, member, tile, tiles) for tile in elements]
         for start in range(0, len(elements), several):

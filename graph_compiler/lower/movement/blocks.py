@@ -15,8 +15,8 @@ import numpy as np
 import nki.language as nl
 from graph_compiler.host_kernels.movement import DynamicCopy
 from graph_compiler.lower.device import DeviceProgram
-from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nests.nest import PARTITIONS, numbers
+from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.schedule.steps import Place, place_of
 from graph_compiler.schedule.views import collapsed
 from nki.ir.views.tensor import NkiTensor
@@ -82,10 +82,10 @@ def index_of(
 ) -> NkiTensor:
     """Start indices of rows, [rows, 1], as int32."""
     if stride < 0:  # elements of one row may go down, rows may not
-        turned = place_of(device.buffer(type, (rows,)))
+        transposed = place_of(device.buffer(type, (rows,)))
         source = device.elements(place, type, [(1, 1), (stride, rows)], offset)
-        device.copy(device.elements(turned, type, [(1, 1), (1, rows)]), source)
-        place, stride, offset = turned, 1, 0
+        device.copy(device.elements(transposed, type, [(1, 1), (1, rows)]), source)
+        place, stride, offset = transposed, 1, 0
     return indices_of(device, place, type, [(stride, rows), (0, 1)], offset)
 
 

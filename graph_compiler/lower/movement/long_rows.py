@@ -17,9 +17,9 @@ import numpy as np
 import nki.language as nl
 from graph_compiler.host_kernels.bodies import ScalarBody, SortKernel
 from graph_compiler.lower.device import DeviceProgram
-from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nests.evaluation import evaluate
 from graph_compiler.lower.nests.nest import PARTITIONS, numbers
+from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.schedule.steps import Place, item_size
 from graph_compiler.schedule.views import row_major
 from isa.alu import ALU

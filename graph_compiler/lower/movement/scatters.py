@@ -19,7 +19,6 @@ import nki.language as nl
 from graph_compiler.host_kernels.bodies import ScatterKernel
 from graph_compiler.host_kernels.registers import kind
 from graph_compiler.lower.device import DeviceProgram
-from graph_compiler.lower.machine import DTYPES, PARTITIONS, SUMS
 from graph_compiler.lower.movement.blocks import (
     clamped,
     distance_of,
@@ -28,6 +27,7 @@ from graph_compiler.lower.movement.blocks import (
     one_after_another,
 )
 from graph_compiler.lower.nests.evaluation import evaluate
+from graph_compiler.lower.sizes import DTYPES, PARTITIONS, SUMS
 from graph_compiler.schedule.steps import Place
 from graph_compiler.schedule.views import collapsed, row_major
 from isa.alu import ALU

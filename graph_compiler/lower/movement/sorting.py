@@ -15,10 +15,10 @@ from typing import Any
 import nki.language as nl
 from graph_compiler.host_kernels.bodies import SortKernel
 from graph_compiler.lower.device import DeviceProgram
-from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.movement.long_rows import by_rank, in_parts
 from graph_compiler.lower.nests.evaluation import evaluate
 from graph_compiler.lower.nests.nest import PARTITIONS
+from graph_compiler.lower.sizes import DTYPES
 from nki.ir.views.tensor import NkiTensor
 
 LONGEST = 4096

@@ -19,9 +19,9 @@ import nki.language as nl
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.host_kernels.elements import TOTAL, UNSUPPORTED, ElementStep
 from graph_compiler.host_kernels.registers import kind
-from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nests import angles, integers
 from graph_compiler.lower.rewrites.composites import COMPOSITES
+from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.schedule.attributes import Number, comparison, source_of
 from graph_compiler.schedule.steps import item_size
 from isa.alu import ALU

@@ -10,7 +10,6 @@ from itertools import product
 from typing import Any
 
 from graph_compiler.lower.device import DeviceProgram
-from graph_compiler.lower.machine import BANK
 from graph_compiler.lower.nests.nest import UNROLLED, numbers
 from graph_compiler.lower.nests.operands import StoredOperand
 from graph_compiler.lower.nests.permutation import (
@@ -22,6 +21,7 @@ from graph_compiler.lower.nests.permutation import (
     left_over,
     part_of,
 )
+from graph_compiler.lower.sizes import BANK
 from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor
 
@@ -89,7 +89,7 @@ class _Mover:
             device.copy(part, source.elements(pattern, at + first))
         value = self.computed(tile)
         if plan.turns:
-            done = self._turned(sizes, value, inside, wanted)
+            done = self._transposed(sizes, value, inside, wanted)
         elif [place for place, _, _ in inside] == [place for place, _, _ in wanted]:
             done = value
         else:
@@ -152,7 +152,7 @@ class _Mover:
             view = tile[whole[0] : whole[0] + 1].ap([[tile.strides[0], 1], *pairs], 0)
             yield view, [(0, 1), *((step, n) for n, _, step in dims)], whole[0] * steps[0]
 
-    def _turned(
+    def _transposed(
         self,
         sizes: Sequence[int],
         value: NkiTensor,

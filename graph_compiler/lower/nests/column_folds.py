@@ -9,7 +9,6 @@ from typing import Any
 import nki.language as nl
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.lower.device import DeviceProgram
-from graph_compiler.lower.machine import DTYPES, PARTITIONS, SUMS
 from graph_compiler.lower.nests.columns import (
     ColumnDimensions,
     Shares,
@@ -32,6 +31,7 @@ from graph_compiler.lower.nests.elementwise import (
 from graph_compiler.lower.nests.evaluation import as_tile, evaluate
 from graph_compiler.lower.nests.nest import Axis, numbers
 from graph_compiler.lower.nests.operands import StoredOperand, stored
+from graph_compiler.lower.sizes import DTYPES, PARTITIONS, SUMS
 from graph_compiler.schedule.steps import Place
 from isa.alu import ALU
 from isa.enums import Engine, Memory

@@ -17,7 +17,6 @@ from graph_compiler.host_kernels.elements import ElementStep
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.host_kernels.registers import kind
 from graph_compiler.lower.device import DeviceProgram
-from graph_compiler.lower.machine import BANKS, PARTITIONS, SUMS
 from graph_compiler.lower.nests.elementwise import (
     ENGINE_FOLDS,
     plan,
@@ -25,6 +24,7 @@ from graph_compiler.lower.nests.elementwise import (
     types_of,
 )
 from graph_compiler.lower.nests.nest import Axis, axes_of
+from graph_compiler.lower.sizes import BANKS, PARTITIONS, SUMS
 from graph_compiler.schedule.steps import item_size
 from isa.enums import Engine
 

@@ -18,7 +18,6 @@ from graph_compiler.host_kernels.elements import ElementStep
 from graph_compiler.host_kernels.loops import IDENTITIES, LoopNest
 from graph_compiler.host_kernels.registers import kind
 from graph_compiler.lower.device import DeviceProgram
-from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nests import arithmetic
 from graph_compiler.lower.nests.arithmetic import Value
 from graph_compiler.lower.nests.boxes import emit_permuted
@@ -40,6 +39,7 @@ from graph_compiler.lower.nests.nest import (
 )
 from graph_compiler.lower.nests.operands import NestOperand, StoredOperand, stored
 from graph_compiler.lower.nests.permutation import permutation_of
+from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.schedule.steps import Place, item_size
 from graph_compiler.schedule.views import row_major
 from isa.alu import ACTIVATIONS as FUNCTIONS

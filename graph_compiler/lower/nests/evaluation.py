@@ -16,10 +16,10 @@ from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.host_kernels.elements import ElementStep
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.host_kernels.registers import kind
-from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nests import arithmetic
 from graph_compiler.lower.nests.arithmetic import Value
 from graph_compiler.lower.nests.nest import PARTITIONS
+from graph_compiler.lower.sizes import DTYPES
 from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.emitter import into
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from graph_compiler.lower.machine import PARTITIONS
+from graph_compiler.lower.sizes import PARTITIONS
 from graph_compiler.schedule.views import collapsed
 from isa.enums import Engine
 from isa.target import Target
-from nki.ir.builder.kernel_builder import Builder
+from nki.ir.builder.builder import Builder
 
 FREE_RANK = 3
 """Free dimensions of a tile."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import nki.language as nl
 from graph_compiler.lower.device import DeviceProgram, Pattern
-from graph_compiler.lower.machine import DTYPES
+from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.schedule.steps import Place
 from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.lower.device import DeviceProgram
-from graph_compiler.lower.machine import BANK, PARTITIONS
 from graph_compiler.lower.nests.nest import Axis, axes_of
+from graph_compiler.lower.sizes import BANK, PARTITIONS
 from graph_compiler.schedule.steps import item_size
 from isa.enums import Engine
 from isa.target import Target

@@ -13,8 +13,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from graph_compiler.hlo.operators.convolution import places_of
-from graph_compiler.lower.machine import PARTITIONS
 from graph_compiler.lower.products.product import MULTIPLIED
+from graph_compiler.lower.sizes import PARTITIONS
 from graph_compiler.schedule import contractions
 from graph_compiler.schedule.fusion import Lazy, materialised, store
 from graph_compiler.schedule.steps import item_size
@@ -178,7 +178,7 @@ def _convolution(scheduler: Scheduler, node: Node) -> View | None:
     x, k = (_ascending(scheduler, value) for value in (left, right))
     for axis, part in zip(places["kernel"][2:], parts):
         if part.window_reversal:
-            k = _ascending(scheduler, _turned(k, axis))
+            k = _ascending(scheduler, _transposed(k, axis))
     x = _square(x, [places["input"][0], *places["input"][2:], places["input"][1]])
     if 1 not in (x.strides[2], x.strides[3]):
         x = _stored(scheduler, x)
@@ -233,7 +233,7 @@ def _stored(scheduler: Scheduler, view: View) -> View:
     return target
 
 
-def _turned(view: View, axis: int) -> View:
+def _transposed(view: View, axis: int) -> View:
     """A dimension backwards."""
     strides = tuple(-step if at == axis else step for at, step in enumerate(view.strides))
     return view.placed(view.dims, strides, (view.dims[axis] - 1) * view.strides[axis])

@@ -15,7 +15,6 @@ from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graph_compiler.lower.device import HELD
-from graph_compiler.lower.machine import BANKS, DTYPES
 from graph_compiler.lower.nests.nest import UNROLLED, numbers
 from graph_compiler.lower.products.sides import (
     Depth,
@@ -26,6 +25,7 @@ from graph_compiler.lower.products.sides import (
     grouped,
     runs,
 )
+from graph_compiler.lower.sizes import BANKS, DTYPES
 from graph_compiler.schedule.contractions import joined
 from graph_compiler.schedule.steps import item_size, place_of
 from isa.enums import Engine, Memory
@@ -124,9 +124,9 @@ class Cut:
         self.rows = joined(step.product.rows)
         self.sides = Sides(device, step.product, depth, loaded=_LOADED)
         self.in_memory = self.sides.has_rows_in_memory(self.rows)
-        turned = depth_by_dma(device, step.product) if self.in_memory else None
-        if turned is not None and turned.is_even:
-            depth = turned
+        transposed = depth_by_dma(device, step.product) if self.in_memory else None
+        if transposed is not None and transposed.is_even:
+            depth = transposed
             self.sides = Sides(device, step.product, depth, by_dma=True, loaded=_LOADED)
         self.depth = depth
         self.result = DTYPES[step.target.type]

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.lower.machine import BANK, DTYPES, PARTITIONS
 from graph_compiler.lower.nests.nest import numbers
 from graph_compiler.lower.nests.operands import StoredOperand
 from graph_compiler.lower.products.bands import (
@@ -41,6 +40,7 @@ from graph_compiler.lower.products.loaded_bands import AT_ONCE, LoadedBands
 from graph_compiler.lower.products.results import OUTPUT, Cells, ConvolutionResults, Sums, unit
 from graph_compiler.lower.products.sides import into_bank
 from graph_compiler.lower.products.weights import Weights, groups_of
+from graph_compiler.lower.sizes import BANK, DTYPES, PARTITIONS
 from graph_compiler.schedule.steps import item_size, place_of
 from isa.dtypes import DTYPES as DTYPE_ROWS
 from isa.enums import Engine, Memory
@@ -154,8 +154,8 @@ class Images:
             tiles = several * len(tiles_of(images, rows, self.columns, COLUMNS))
             own = wide * product(self.outputs / wide, pixels / tiles)
             multiplied = tiles * self.places * own
-        turned = pixels * wide * turning_passes(self.size, target)
-        return multiplied + (pixels_first != self.rows_of_pixels) * turned
+        transposed = pixels * wide * turning_passes(self.size, target)
+        return multiplied + (pixels_first != self.rows_of_pixels) * transposed
 
     @property
     def ns(self) -> float:
@@ -289,7 +289,7 @@ class Images:
         if self.rows_of_pixels:
             cut = tiles_of(band.images, band.rows, self.columns, PARTITIONS)
             for some in self._stored_at_once(cut, count):
-                self._keep_turned(band, some, made, first)
+                self._keep_transposed(band, some, made, first)
 
     def _stored_at_once(self, tiles: list[BandTile], count: int) -> Iterator[list[BandTile]]:
         size = max(DTYPE_ROWS[dtype].size for dtype in self.results.dtypes().values())
@@ -423,9 +423,9 @@ class Images:
     def _tiles_in_banks(self, band: Band, count: int) -> Iterator[list[BandTile]]:
         """Tiles of so many outputs that follow one another, as many as a bank has room for before
         and after they are turned."""
-        turned = BANK // (PARTITIONS * DTYPE_ROWS[self._plain].size)
+        transposed = BANK // (PARTITIONS * DTYPE_ROWS[self._plain].size)
         for tiles in self._tiles_of_pixels(band.images, band.rows):
-            most = max(1, min(turned, COLUMNS // (count * tiles[0].together)))
+            most = max(1, min(transposed, COLUMNS // (count * tiles[0].together)))
             high = most * tiles[0].sizes[1]
 
             def order(tile: BandTile, high: int = high) -> tuple[int, int, int, int]:
@@ -448,7 +448,7 @@ class Images:
             for row in range(0, band.rows, rows)
         ]
 
-    def _keep_turned(
+    def _keep_transposed(
         self, band: Band, some: list[BandTile], made: list[dict[int, NkiTensor]], first: int
     ) -> None:
         """Tiles of results that are there with outputs along partitions, some of them each."""
@@ -457,7 +457,7 @@ class Images:
         cells = self._cells(band, some, first, count)
         pixels = math.prod(some[0].sizes)
 
-        def turned(stage: int) -> Iterator[Sums]:
+        def transposed(stage: int) -> Iterator[Sums]:
             for number, tile in enumerate(some):
                 begin = 0
                 for own in made:
@@ -471,11 +471,11 @@ class Images:
                     begin += size
 
         if not self._early:
-            results.keep(turned(0), cells)
+            results.keep(transposed(0), cells)
             return
         for stage, dtype in results.dtypes().items():
             done = device.tile((pixels, len(some), 1, count), dtype)
-            for part, place in turned(stage):
+            for part, place in transposed(stage):
                 device.builder.emit("tensor_copy", dst=done[(slice(None), *place)], src=part)
             results.store({stage: done}, cells)
 

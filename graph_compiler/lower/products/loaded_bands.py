@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.lower.machine import BANK, DTYPES, PARTITIONS
 from graph_compiler.lower.nests.operands import StoredOperand
 from graph_compiler.lower.products.bands import (
     Band,
@@ -27,6 +26,7 @@ from graph_compiler.lower.products.bands import (
     tiles_of,
 )
 from graph_compiler.lower.products.sides import into_bank
+from graph_compiler.lower.sizes import BANK, DTYPES, PARTITIONS
 from graph_compiler.schedule.steps import item_size, place_of
 from isa.enums import Engine
 from nki.ir.views.tensor import NkiTensor

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import nki.language as nl
-from graph_compiler.lower.machine import DTYPES
 from graph_compiler.lower.nests.nest import numbers
 from graph_compiler.lower.products.cut import COLUMNS, RESIDENT, ROWS, Cut, Elements
 from graph_compiler.lower.products.sides import (
@@ -23,8 +22,9 @@ from graph_compiler.lower.products.sides import (
     grouped,
     into_bank,
     runs,
-    turned,
+    transposed,
 )
+from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.schedule.contractions import Axes, Product, converted, joined, narrow_source
 from graph_compiler.schedule.fusion import Lazy
 from graph_compiler.schedule.steps import GraphProgram, Products, item_size, place_of
@@ -240,7 +240,7 @@ class _Emitter:
                 device.copy(part, source)
                 column += run.count
             begin += row.count
-        return turned(self.device, [tile])[0]
+        return transposed(self.device, [tile])[0]
 
     def _moving(self, number: int, column: Any, size: int, right: Any) -> NkiTensor:
         """[depth, columns] for one tile of the depth."""

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graph_compiler.host_kernels.loops import LoopNest
-from graph_compiler.lower.machine import DTYPES, PARTITIONS
 from graph_compiler.lower.nests.elementwise import types_of
 from graph_compiler.lower.nests.evaluation import as_tile, computes_in_fp32, evaluate, to_sizes
 from graph_compiler.lower.nests.operands import StoredOperand, everywhere, same
+from graph_compiler.lower.sizes import DTYPES, PARTITIONS
 from graph_compiler.schedule.steps import KernelCall, Place, place_of
 from graph_compiler.schedule.views import Buffer, View
 from nki.ir.views.tensor import NkiTensor

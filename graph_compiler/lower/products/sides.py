@@ -12,7 +12,7 @@ from functools import cache, partial
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from graph_compiler.lower.machine import BANK, DTYPES, PARTITIONS
+from graph_compiler.lower.sizes import BANK, DTYPES, PARTITIONS
 from graph_compiler.schedule.contractions import Axes, Product
 from graph_compiler.schedule.steps import Place, item_size, place_of
 from isa.dtypes import DTYPES as DTYPE_ROWS
@@ -252,13 +252,13 @@ class Sides:
         if len(rows) == 1 and stride == 1:
             (run,) = rows
             if self.by_dma and not run.count % DMA_ROWS:
-                return self._loaded_turned(run, offset)
+                return self._loaded_transposed(run, offset)
             part, first = self._held(self.left, run, offset + run.offset)
             if part is not None:
-                known = device.turned(self.left.buffer, (part, first, self.depth))
+                known = device.transposed(self.left.buffer, (part, first, self.depth))
                 if known is None:
-                    known = self.turned_rows(part, first)
-                    device.keep_turned(self.left.buffer, (part, first, self.depth), known)
+                    known = self.transposed_rows(part, first)
+                    device.keep_transposed(self.left.buffer, (part, first, self.depth), known)
                 return known
         part = device.tile((count, elements), self.dtype)
         begin = 0
@@ -267,9 +267,9 @@ class Sides:
             source = device.elements(self.left, self.type, pattern, offset + run.offset)
             device.copy(part[begin : begin + run.count, :], source)
             begin += run.count
-        return self.turned_rows(part, 0)
+        return self.transposed_rows(part, 0)
 
-    def _loaded_turned(self, run: ElementRun, offset: Any) -> list[NkiTensor]:
+    def _loaded_transposed(self, run: ElementRun, offset: Any) -> list[NkiTensor]:
         """What `of_rows` returns of rows in memory, turned by the transfers that load them."""
         found: list[NkiTensor] = []
         for start in range(0, self.depth.tiles, _TURNED_TOGETHER):
@@ -314,7 +314,7 @@ class Sides:
                 views = [part[: rows[tile].count, element, tile] for element, tile in some]
                 for numbers in depth.alike:
                     parts = [self._part(view, 0, t) for view in views for t in numbers]
-                    done = turned(device, parts)
+                    done = transposed(device, parts)
                     for place, (element, tile) in enumerate(some):
                         own = done[place * len(numbers) : (place + 1) * len(numbers)]
                         found[element * many + tile] += own
@@ -427,29 +427,29 @@ class Sides:
             for number in range(tile.shape[1])
         ]
 
-    def turned_rows_of(self, tile: NkiTensor, firsts: Sequence[int]) -> list[list[NkiTensor]]:
-        """What `turned_rows` returns, for each of several places of a tile. The same tiles of all
-        of them are turned together."""
+    def transposed_rows_of(self, tile: NkiTensor, firsts: Sequence[int]) -> list[list[NkiTensor]]:
+        """What `transposed_rows` returns, for each of several places of a tile. The same tiles of
+        all of them are transposed together."""
         if self.by_dma:
-            return [self.turned_rows(tile, first) for first in firsts]
+            return [self.transposed_rows(tile, first) for first in firsts]
         numbers = range(self.depth.tiles)
-        done = turned(
+        done = transposed(
             self.device, [self._part(tile, first, t) for t in numbers for first in firsts]
         )
         return [done[place :: len(firsts)] for place in range(len(firsts))]
 
-    def turned_rows(self, tile: NkiTensor, first: int) -> list[NkiTensor]:
+    def transposed_rows(self, tile: NkiTensor, first: int) -> list[NkiTensor]:
         """[partitions, rows] of a tile [rows, elements], whose depth begins at an element."""
         parts = [self._part(tile, first, t) for t in range(self.depth.tiles)]
         if not self.by_dma or tile.shape[0] % DMA_ROWS:
-            return turned(self.device, parts)
+            return transposed(self.device, parts)
         whole, rest = parts[: self.depth.whole], parts[self.depth.whole :]
         found = []
         for start in range(0, len(whole), _TURNED_TOGETHER):
-            found += self._turned_by_dma(whole[start : start + _TURNED_TOGETHER])
-        return found + (turned(self.device, rest) if rest else [])
+            found += self._transposed_by_dma(whole[start : start + _TURNED_TOGETHER])
+        return found + (transposed(self.device, rest) if rest else [])
 
-    def _turned_by_dma(self, parts: list[NkiTensor]) -> list[NkiTensor]:
+    def _transposed_by_dma(self, parts: list[NkiTensor]) -> list[NkiTensor]:
         """Neighbouring tiles [rows, columns] of the same rows, each turned, by one transfer."""
         (rows, columns), count = parts[0].shape, len(parts)
         pattern = [[parts[0].strides[0], rows], [1, 1], [columns, count], [1, columns]]
@@ -468,7 +468,7 @@ class Sides:
         down, across = self.down, self.across
         start = offset + column * across
         if across != 1 and down == 1 and width > 1:
-            return self._turned_columns(width, start)
+            return self._transposed_columns(width, start)
         if across == 1:
             held = self._held_depth(self.right, down, width, start)
             if held:
@@ -493,9 +493,9 @@ class Sides:
             start = offset + column * self.across
             count = self.depth.elements
             if 2 * width * self.size <= BANK:
-                return self._turned_together(several, width, start, rows)
+                return self._transposed_together(several, width, start, rows)
             return [
-                self._turned_columns(width, start, lambda *of, n=n: (rows(*of), n * count))
+                self._transposed_columns(width, start, lambda *of, n=n: (rows(*of), n * count))
                 for n in range(several)
             ]
         if several == 1 or self.across != 1:
@@ -525,7 +525,7 @@ class Sides:
         self.device.copy(tile.reshape((rows, several, count)), source)
         return tile
 
-    def _turned_columns(
+    def _transposed_columns(
         self,
         width: int,
         start: Any,
@@ -552,7 +552,7 @@ class Sides:
                 )
         return found
 
-    def _turned_together(
+    def _transposed_together(
         self, several: int, width: int, start: Any, rows_of: Callable[[int, Any], NkiTensor]
     ) -> list[list[NkiTensor]]:
         """Columns of several elements of a batch, as many in a bank of PSUM as have room."""
@@ -660,7 +660,7 @@ def into_bank(device: DeviceProgram, parts: list[NkiTensor]) -> NkiTensor:
     return bank
 
 
-def turned(device: DeviceProgram, parts: list[NkiTensor]) -> list[NkiTensor]:
+def transposed(device: DeviceProgram, parts: list[NkiTensor]) -> list[NkiTensor]:
     """Tiles [rows, columns], each turned by the tensor engine; neighbours of one shape together."""
     found = []
     for (rows, columns), alike in groupby(parts, lambda part: part.shape):

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.lower.machine import BANK, DTYPES, PARTITIONS
 from graph_compiler.lower.nests.nest import numbers
 from graph_compiler.lower.nests.operands import StoredOperand
 from graph_compiler.lower.products.bands import (
@@ -30,6 +29,7 @@ from graph_compiler.lower.products.bands import (
     turning_passes,
 )
 from graph_compiler.lower.products.results import OUTPUT, Cells, ConvolutionResults, Sums, unit
+from graph_compiler.lower.sizes import BANK, DTYPES, PARTITIONS
 from graph_compiler.schedule.steps import item_size, place_of
 from isa.dtypes import DTYPES as DTYPE_ROWS
 from isa.enums import Engine, Memory
@@ -52,7 +52,7 @@ FIXED = 60
 class StripPlan:
     """`together`: columns of results of one product; `shifts`: rows of the window that partitions
     hold; `pace`: rows of an image from one row that is turned to the next one; `images`, `rows`:
-    results of a tile; `turned`: rows of each image that they are computed from; `ns`: about how
+    results of a tile; `transposed`: rows of each image that they are computed from; `ns`: about how
     long it takes."""
 
     together: int
@@ -60,7 +60,7 @@ class StripPlan:
     pace: int
     images: int
     rows: int
-    turned: int
+    transposed: int
     ns: float
 
 
@@ -93,15 +93,17 @@ def _plan(step: ConvolutionStep, target: Target, together: int, shifts: int) -> 
     below = shifts * down.dilation
     pace = down.stride if below % down.stride == 0 or groups == 1 else 1
 
-    def turned_of(rows: int) -> int:
+    def transposed_of(rows: int) -> int:
         return ((rows - 1) * down.stride + (groups - 1) * below) // pace + 1
 
-    most = next((n for n in range(min(rows, PARTITIONS), 0, -1) if turned_of(n) <= PARTITIONS), 0)
+    most = next(
+        (n for n in range(min(rows, PARTITIONS), 0, -1) if transposed_of(n) <= PARTITIONS), 0
+    )
     if not most:
         return None
     own = even(rows, most)
-    turned = turned_of(own)
-    images = min(batch, PARTITIONS // turned) if own == rows else 1
+    transposed = transposed_of(own)
+    images = min(batch, PARTITIONS // transposed) if own == rows else 1
     tiles = -(-batch // images) * -(-rows // own) * -(-columns // together)
     passes, load, size = 1.0, 0.0, item_size(step.image.type)
     if size == 4:
@@ -109,7 +111,7 @@ def _plan(step: ConvolutionStep, target: Target, together: int, shifts: int) -> 
         load = LOADED * passes
     width = together * outputs
     products = tiles * groups * (load * images * own + passes * width + SWITCH)
-    turns = tiles * images * turned
+    turns = tiles * images * transposed
     copied = (turns + tiles * width) / 2  # by two engines
     vector = target.clock_ghz(Engine.vector)
     _, wide, features, _ = step.kernel.dims
@@ -124,7 +126,7 @@ def _plan(step: ConvolutionStep, target: Target, together: int, shifts: int) -> 
         pace,
         images,
         own,
-        turned,
+        transposed,
         ready + max(tensor, copied / vector),
     )
 
@@ -184,7 +186,7 @@ class Strips:
         plan = self.plan
         loaded = self._loaded(image, images, row)
         weights = kernel()
-        turned = self._turned(loaded)
+        transposed = self._transposed(loaded)
         size = max(DTYPE_ROWS[dtype].size for dtype in self.results.dtypes().values())
         most = max(1, STORED // (size * self.outputs * plan.together)) * plan.together
         for first in range(0, self.columns, most):
@@ -194,7 +196,7 @@ class Strips:
             if not self.rows_of_outputs:
                 free.reverse()
             cells = Cells((image, row, first, 0), lines, free)
-            parts = self._sums(turned, weights, (images, rows), (first, columns))
+            parts = self._sums(transposed, weights, (images, rows), (first, columns))
             self.results.keep(parts, cells)
 
     def _loaded(self, image: Any, images: int, row: int) -> NkiTensor:
@@ -202,23 +204,23 @@ class Strips:
         from, edges included."""
         device, plan, strides = self.device, self.plan, self.step.image.strides
         high, line = self.step.image.dims[1], self.wide * self.unit
-        tile = device.tile((images * plan.turned, plan.shifts, self.runs, line), self.dtype)
+        tile = device.tile((images * plan.transposed, plan.shifts, self.runs, line), self.dtype)
         columns = inside(0, self.wide, self.step.image.dims[2], self.across)
         top = [
             row * self.down.stride + shift * self.down.dilation - self.down.before
             for shift in range(plan.shifts)
         ]
-        last = plan.pace * (plan.turned - 1)
+        last = plan.pace * (plan.transposed - 1)
         if columns.number < self.wide or min(top) < 0 or max(top) + last >= high:
             device.builder.emit("memset", dst=tile, value=0.0, engine=Engine.gpsimd)
         place = slice(columns.to * self.unit, (columns.to + columns.number) * self.unit)
         for shift, begin in enumerate(top):
             low = max(0, -(begin // plan.pace))
-            end = min(plan.turned, (high - 1 - begin) // plan.pace + 1)
+            end = min(plan.transposed, (high - 1 - begin) // plan.pace + 1)
             if low >= end or not columns.number:
                 continue
             for number in range(images):
-                first = number * plan.turned
+                first = number * plan.transposed
                 pattern = [
                     (strides[1] * plan.pace, end - low),
                     *([(strides[3], self.runs)] if self.runs > 1 else []),
@@ -229,7 +231,7 @@ class Strips:
                 device.copy(tile[first + low : first + end, shift, :, place], source)
         return tile
 
-    def _turned(self, loaded: NkiTensor) -> NkiTensor:
+    def _transposed(self, loaded: NkiTensor) -> NkiTensor:
         """[elements, blocks of columns, rows]: what products of each block sum over."""
         device, rows = self.device, loaded.shape[0]
         tile = device.tile((self.depth, self.blocks, rows), self.dtype)
@@ -258,7 +260,7 @@ class Strips:
         tile = device.tile((self.depth, self.groups, plan.together * outputs), self.dtype)
         if strides[3] != 1 and outputs > 1:
             for start in range(0, outputs, PARTITIONS):
-                self._turned_kernel(tile, start, min(PARTITIONS, outputs - start))
+                self._transposed_kernel(tile, start, min(PARTITIONS, outputs - start))
             return tile
         device.builder.emit("memset", dst=tile, value=0.0, engine=Engine.gpsimd)
         across = self.across
@@ -277,7 +279,7 @@ class Strips:
                     device.copy(tile[first : first + size, :count, place], source)
         return tile
 
-    def _turned_kernel(self, tile: NkiTensor, start: int, count: int) -> None:
+    def _transposed_kernel(self, tile: NkiTensor, start: int, count: int) -> None:
         """The same for some outputs of a kernel in whose memory outputs come first: laid out with
         outputs along partitions, and turned."""
         device, plan, strides = self.device, self.plan, self.step.kernel.strides
@@ -347,7 +349,7 @@ class Strips:
 
     def _sums(
         self,
-        turned: NkiTensor,
+        transposed: NkiTensor,
         weights: NkiTensor,
         lines: tuple[int, int],
         chosen: tuple[int, int],
@@ -355,10 +357,10 @@ class Strips:
         """Results of some columns, block by block, in PSUM: [rows, columns, outputs]."""
         device, plan = self.device, self.plan
         (images, rows), (first, columns) = lines, chosen
-        pitch, block, _ = turned.strides
+        pitch, block, _ = transposed.strides
         step = self.down.stride // plan.pace
         below = plan.shifts * self.down.dilation // plan.pace
-        pairs = [[pitch, self.depth], [plan.turned, images], [step, rows]]
+        pairs = [[pitch, self.depth], [plan.transposed, images], [step, rows]]
         kept = [pair for at, pair in enumerate(pairs) if not at or pair[1] > 1]
         kept = kept if len(kept) > 1 else [*kept, [1, 1]]
         for begin in range(first, first + columns, plan.together):
@@ -370,7 +372,7 @@ class Strips:
                 device.builder.emit(
                     "nc_matmul",
                     dst=total.reshape((shape[0], count * self.outputs)),
-                    stationary=turned.ap(kept, start),
+                    stationary=transposed.ap(kept, start),
                     moving=weights[:, group, : count * self.outputs],
                 )
             place = slice(begin - first, begin - first + count), slice(0, self.outputs)

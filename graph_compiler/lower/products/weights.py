@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from itertools import product
 from typing import TYPE_CHECKING
 
-from graph_compiler.lower.machine import BANK, PARTITIONS
 from graph_compiler.lower.nests.operands import StoredOperand
 from graph_compiler.lower.products.bands import KernelPart, Together
+from graph_compiler.lower.sizes import BANK, PARTITIONS
 from isa.dtypes import DTYPES as DTYPE_ROWS
 from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor
@@ -52,7 +52,7 @@ class Weights:
         groups = list(groups_of(part, self.high))
         tile = self.device.tile((part.partitions, len(groups), count), self.source.dtype)
         if self.outputs_first:
-            self._turned(part, first, tile)
+            self._transposed(part, first, tile)
             return tile
         wide = part.end - part.begin
         lines = -(-self.high // part.down), -(-wide // part.across)
@@ -90,7 +90,7 @@ class Weights:
             own = begin + number * part.down * strides[0]
             self.device.copy(line, self.source.elements(pattern, own))
 
-    def _turned(self, part: KernelPart, first: int, tile: NkiTensor) -> None:
+    def _transposed(self, part: KernelPart, first: int, tile: NkiTensor) -> None:
         """The same of a kernel in whose memory outputs come first."""
         device, count = self.device, tile.shape[2]
         for start in range(0, count, PARTITIONS):
@@ -140,7 +140,7 @@ class Weights:
         if part.down * part.across > 1:
             device.builder.emit("memset", dst=plain, value=0.0, engine=Engine.gpsimd)
         if self.outputs_first:
-            self._turned_places(part, first, plain)
+            self._transposed_places(part, first, plain)
         else:
             for number, (i, j) in enumerate(product(range(part.down), range(part.across))):
                 rows = slice(number * part.count, (number + 1) * part.count)
@@ -165,7 +165,7 @@ class Weights:
                     device.builder.emit("tensor_copy", dst=target, src=source)
         return tile.reshape((part.partitions, lines * across, columns * count))
 
-    def _turned_places(self, part: KernelPart, first: int, plain: NkiTensor) -> None:
+    def _transposed_places(self, part: KernelPart, first: int, plain: NkiTensor) -> None:
         """The elements of places, of a kernel in whose memory outputs come first."""
         device, dtype = self.device, self.source.dtype
         _, lines, places, count = plain.shape

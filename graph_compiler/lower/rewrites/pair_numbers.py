@@ -245,8 +245,8 @@ def divided(text: Text, a: Halves, b: Halves) -> Halves:
         return _unsigned_division(text, a, b)[0]
     quotient, _ = _unsigned_division(text, absolute(text, a), absolute(text, b))
     quotient = quotient._replace(type=a.type)
-    turned = text.apply("xor", is_negative(text, a), is_negative(text, b))
-    quotient = chosen(text, turned, negative(text, quotient), quotient)
+    transposed = text.apply("xor", is_negative(text, a), is_negative(text, b))
+    quotient = chosen(text, transposed, negative(text, quotient), quotient)
     return chosen(text, is_zero(text, b), number(text, -1, a), quotient)
 
 

@@ -1,4 +1,4 @@
-"""Building tile IR: by call (`kernel_builder`, over a `core_builder` for each core), and what
+"""Building tile IR: by call (`builder`, over a `core_builder` for each core), and what
 tracing has in common with it.
 
 `emission` makes an operation of a row and its fields, `legalise` checks them. `allocation`,

@@ -1,6 +1,6 @@
 """Building the body of one core: operations, tensors, registers and loops become nodes.
 
-`CoreBuilder` is the part that everybody has in common who makes tile IR: `kernel_builder`, which is
+`CoreBuilder` is the part that everybody has in common who makes tile IR: `builder`, which is
 called with explicit locations, and the tracer, which runs an author's Python. Eager mode has its
 tensors and registers from here too, and executes operations instead of keeping them.
 

@@ -13,8 +13,8 @@ from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.operations.control import StorageBegin
 from nki.ir.builder.bindings import Binding
+from nki.ir.builder.builder import Builder
 from nki.ir.builder.declarations import symbols_in
-from nki.ir.builder.kernel_builder import Builder
 from nki.ir.builder.loops import registers_written
 from nki.ir.context import Location
 from nki.ir.nodes import Access, Node, Op, Register, Tensor, TracedKernel

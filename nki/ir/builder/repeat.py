@@ -13,8 +13,8 @@ from typing import Any
 from isa.affine import identical
 from isa.enums import Memory
 from isa.errors import NeuronError
+from nki.ir.builder.builder import Builder
 from nki.ir.builder.inline import builders_of, inline, inline_on
-from nki.ir.builder.kernel_builder import Builder
 from nki.ir.context import Location
 from nki.ir.nodes import TracedKernel, bytes_of
 from nki.ir.views.layout import dense_strides

@@ -4,7 +4,7 @@
    keys that are equal for equal code.
 2. `footprint` gives the box of elements that an access touches; `touches` lists who touches which
    box in each level of loops.
-3. `dependences` follows from these: `meetings` finds boxes of a tensor that overlap, `occupants`
+3. `dependences` follows from these: `overlaps` finds boxes of a tensor that overlap, `occupants`
    who had the bytes of another tensor before.
 4. `rerolled` finds the loops that Python unrolled; `channels` gives out semaphores.
 """

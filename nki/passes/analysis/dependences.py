@@ -40,8 +40,8 @@ from nki.ir.nodes import Loop, Op, Tensor
 from nki.passes.analysis.body import Body
 from nki.passes.analysis.channels import CoreFacts
 from nki.passes.analysis.footprint import Box, first_meeting
-from nki.passes.analysis.meetings import meetings
 from nki.passes.analysis.occupants import last_holders
+from nki.passes.analysis.overlaps import overlaps
 from nki.passes.analysis.steps import Step
 from nki.passes.analysis.touches import Touched, Touches
 
@@ -452,12 +452,12 @@ class _Groups:
         self.tensor = tensor
         self.covering = np.zeros(tensor.size, np.bool_)
         self._starts = np.searchsorted(tensor, np.arange(len(tensors) + 1))
-        one, other = self._meetings(box, tensors, boxes)
+        one, other = self._overlaps(box, tensors, boxes)
         order = ordered(one)
         self._partners = other[order]
         self._partner_starts = np.searchsorted(one[order], np.arange(tensor.size + 1))
 
-    def _meetings(
+    def _overlaps(
         self, box: Integers, tensors: list[Tensor], boxes: list[Box]
     ) -> tuple[Integers, Integers]:
         """Pairs of different groups of one tensor whose boxes meet. Notes the groups that cover
@@ -476,7 +476,7 @@ class _Groups:
             first = np.array(firsts)[:, None]
             covering = [number for number, one in enumerate(its) if one.covers(tensor)]
             self.covering[first + np.array(covering, np.int64)] = True
-            pairs.append(np.array([(first + column).ravel() for column in meetings(its).T]))
+            pairs.append(np.array([(first + column).ravel() for column in overlaps(its).T]))
         one, other = np.concatenate(pairs, axis=1)
         return one, other
 

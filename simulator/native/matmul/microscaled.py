@@ -273,8 +273,8 @@ def _exponents(f: FunctionText, values: Sequence[Value]) -> Value:
         most = magnitude if most is None else f.intrinsic("umax", most, magnitude)
     assert most is not None
     for distance in (1, 2):
-        turned = f.shuffle(most, most, [lane ^ distance for lane in range(most.width)])
-        most = f.intrinsic("umax", most, turned)
+        transposed = f.shuffle(most, most, [lane ^ distance for lane in range(most.width)])
+        most = f.intrinsic("umax", most, transposed)
     return f.binary("lshr", most, f.like(most, _ONE_BITS))
 
 

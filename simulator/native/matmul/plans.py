@@ -39,8 +39,8 @@ from simulator.native.matmul.gemm_image import (
     image_bytes,
 )
 from simulator.native.matmul.packed_strips import room_for_strips
-from simulator.native.matmul.turned import WORDS as TURN
-from simulator.native.matmul.turned import Turn
+from simulator.native.matmul.transpose_stationary import TransposeStationary
+from simulator.native.matmul.transposed import WORDS as TURN
 from simulator.native.plans.iteration_space import dims, space
 from simulator.native.plans.plan import (
     Bound,
@@ -467,18 +467,18 @@ class TransposePlan(Compound):
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """The call for this destination, if the loaded tile has the dtype; else NumPy converts."""
         refuse = partial(KERNELS[tensor.TransposeStationary.name], state, *values)
-        return self.turned(state, values[0], (0, 0), refuse)
+        return self.transposed(state, values[0], (0, 0), refuse)
 
-    def turned(
+    def transposed(
         self, state: CoreState, dst: Array | None, corner: Sequence[int], refuse: Call
     ) -> Bound | None:
         """The transposition of the tile at a corner, `refuse` where it is another one."""
         if dst is None:
             return None
         held = resident(state, corner)
-        code = DTYPES[dtype_name(turned := held.copy_as(self.shape, self.dtype).T)].code
+        code = DTYPES[dtype_name(transposed := held.copy_as(self.shape, self.dtype).T)].code
         words = words_type(4)(held.image, *self.shape, code)
-        jobs = Job(self.expect, words), inner_job(self.plan, state, dst, turned, 0, 0)
+        jobs = Job(self.expect, words), inner_job(self.plan, state, dst, transposed, 0, 0)
         products = []
         if self.turn is not None:
             depth, columns = self.shape
@@ -508,5 +508,5 @@ def transpose_plan(dst: Array, dtype: np.dtype[Any]) -> TransposePlan | None:
     if plan is None or expect is None:
         return None
     turns = adjacent(dst) and dtype == dst.dtype
-    turn = compiled(Turn(dst.dtype.itemsize)) if turns else None
+    turn = compiled(TransposeStationary(dst.dtype.itemsize)) if turns else None
     return TransposePlan(dtype, expect, turn, plan, shape)

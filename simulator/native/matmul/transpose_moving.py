@@ -97,8 +97,8 @@ class TransposeMovingPlan(Compound):
         if dst is None or moving is None:
             return None
         refuse = partial(KERNELS[tensor.TransposeMoving.name], state, *values)
-        turned = self.plan.turned(state, dst, corner, refuse)
-        if turned is None:
+        transposed = self.plan.transposed(state, dst, corner, refuse)
+        if transposed is None:
             return None
         held, depth = resident(state, corner), len(self.identity)
         words = words_type(10)(
@@ -107,7 +107,7 @@ class TransposeMovingPlan(Compound):
             *(self.identity.strides[0], depth),
         )
         guard = Job(self.streams, words, ((5, 1),))
-        return Guarded(turned.jobs, guard, refuse, None, (turned, self.identity))
+        return Guarded(transposed.jobs, guard, refuse, None, (transposed, self.identity))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +160,12 @@ class MultipliedPlan(Compound):
     def bind(self, state: CoreState, values: Sequence[Any]) -> Guarded | None:
         """The call for this destination."""
         refuse = partial(KERNELS[tensor.TransposeStationary.name], state, *values)
-        turned = self.plan.turned(state, values[0], (0, 0), refuse)
-        if turned is None:
+        transposed = self.plan.transposed(state, values[0], (0, 0), refuse)
+        if transposed is None:
             return None
         held = resident(state, (0, 0))
         words = words_type(6)(0, held.image, *self.shape, self.code, held.copy)
-        return Guarded(turned.jobs, Job(self.finite, words), refuse, None, turned)
+        return Guarded(transposed.jobs, Job(self.finite, words), refuse, None, transposed)
 
 
 @plans(tensor.TransposeStationary)

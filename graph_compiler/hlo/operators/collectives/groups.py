@@ -60,8 +60,8 @@ class RankOrder:
             ids = ids.reshape(sizes).transpose(order or range(len(sizes))).reshape(-1)
         elif self.devices:
             ids = np.array(self.devices)
-        turned = ids.reshape(self.sizes).transpose(self.order)
-        return turned.reshape(self.count, self.size).tolist()
+        transposed = ids.reshape(self.sizes).transpose(self.order)
+        return transposed.reshape(self.count, self.size).tolist()
 
 
 def _of_iota(iota: Any) -> RankOrder:
@@ -95,9 +95,9 @@ def _of_mesh(stated: Any) -> RankOrder | None:
     size = math.prod(sizes[place] for place in inside)
     count = math.prod(sizes[place] for place in outside)
     devices: tuple[Any, ...] = tuple(stated.mesh.device_ids)
-    turned = stated.mesh.iota_transform
-    if turned is not None:
-        devices = (tuple(turned.reshape_dims), tuple(turned.transpose_perm))
+    transposed = stated.mesh.iota_transform
+    if transposed is not None:
+        devices = (tuple(transposed.reshape_dims), tuple(transposed.transpose_perm))
     return RankOrder(count, size, tuple(sizes), (*outside, *inside), devices)
 
 

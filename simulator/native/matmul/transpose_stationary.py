@@ -9,11 +9,11 @@ from simulator.native.matmul.gemm_image import Word, header_word, refuse_others
 from simulator.native.rows.copy import turn
 
 WORDS = ("dst", "image", "depth", "held", "dtype", "first", "rows", "down")
-"""The argument words of `Turn`."""
+"""The argument words of `TransposeStationary`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TransposeStationary:
     """dst [M, K] = some columns of the tile [K, columns], transposed; elements have `size` bytes.
 
     Words: `WORDS`: dst, image, K, how many columns the tile has, the dtype's code, the first column
@@ -30,12 +30,12 @@ class Turn:
         expected = {Word.depth: "depth", Word.columns: "held", Word.dtype: "dtype"}
         fits = refuse_others(f, image, {word: words[of] for word, of in expected.items()})
 
-        def turned() -> None:
+        def transposed() -> None:
             tile = f.load(f.element_at(image, f.integer(Word.source), WORD), "ptr")
             source = f.element_at(tile, words["first"], self.size)
             along = header_word(f, image, Word.along)
             counts = words["rows"], words["depth"]
             turn(f, self.size, counts, (words["down"], along), (target, source))
 
-        f.when(fits, turned)
+        f.when(fits, transposed)
         return f.text()

@@ -29,10 +29,10 @@ _PAIRS = 1 << 20
 """Pairs that are compared at a time."""
 
 
-def meetings(boxes: list[Box]) -> Integers:
+def overlaps(boxes: list[Box]) -> Integers:
     """Pairs of different boxes of one tensor that may share an element, both ways round.
 
-    >>> meetings([Box(((0, 4), (0, 8))), Box(((0, 4), (8, 8))), Box(((2, 4), (4, 8)))]).tolist()
+    >>> overlaps([Box(((0, 4), (0, 8))), Box(((0, 4), (8, 8))), Box(((2, 4), (4, 8)))]).tolist()
     [[0, 2], [2, 0], [1, 2], [2, 1]]
     """
     widths = {len(box.spans) for box in boxes}

@@ -8,8 +8,8 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.files.text import disassemble
 from nki import pipeline
-from nki.passes.alike import bases_of
 from nki.passes.place.roots import ResolveRoots
+from nki.passes.relocate import bases_of
 from nki.pipeline import compile_kernel
 
 ROWS, WIDE = 1024, 64

@@ -38,7 +38,7 @@ def rows_used(compiled: Any) -> set[Any]:
 def test_transfers_turn_left_operands(
     target: str, type: str, rows: int, depth: int, columns: int, by_dma: bool, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(limits, "plans", lambda cores: (PlanLimits(turned=511),))
+    monkeypatch.setattr(limits, "plans", lambda cores: (PlanLimits(transposed=511),))
     text = f"""HloModule m
 ENTRY e {{
  x = {type}[{rows},{depth}] parameter(0)

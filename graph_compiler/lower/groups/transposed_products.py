@@ -4,7 +4,7 @@ A product's left operand has its depth along partitions, so a result [rows, colu
 product takes on its left would have to be transposed. With the right operand stationary and the
 rows moving, the result comes as [columns, rows] and needs no transposition. That is done where the
 result goes through one element-wise nest to one product, and the nest's other inputs are the same
-for all rows (`with_turned`). `Right` caches the loaded right operands.
+for all rows (`with_transposed`). `Right` caches the loaded right operands.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from graph_compiler.lower.device import Pattern
 from graph_compiler.lower.groups.added_rows import AddedRow
 from graph_compiler.lower.groups.members import LEFT, RIGHT, Member, RowNest, RowProduct
-from graph_compiler.lower.machine import BANK, DTYPES, PARTITIONS
 from graph_compiler.lower.nests.elementwise import Nest, types_of
 from graph_compiler.lower.nests.nest import Axis, Tiling
 from graph_compiler.lower.nests.operands import NestOperand, StoredOperand, same
 from graph_compiler.lower.products.sides import Depth, Sides, folded
+from graph_compiler.lower.sizes import BANK, DTYPES, PARTITIONS
 from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
 
@@ -83,7 +83,7 @@ class Whole(NamedTuple):
         self.keep(value, pattern, offset)
 
 
-def with_turned(
+def with_transposed(
     members: Sequence[Member], behind: dict[int, int], rows: int
 ) -> dict[int, tuple[int, Sides]]:
     """Products whose results are made turned, of those that nests come behind; with the products
@@ -113,7 +113,7 @@ def with_turned(
     return found
 
 
-def turned_result(
+def transposed_result(
     device: DeviceProgram,
     moving: list[NkiTensor],
     right: Sequence[NkiTensor],

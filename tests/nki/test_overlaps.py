@@ -13,7 +13,7 @@ from isa.dtypes import DTYPES
 from isa.enums import Memory
 from nki.ir import Access, Tensor
 from nki.passes.analysis.footprint import box_of, may_overlap
-from nki.passes.analysis.meetings import _SOME, meetings
+from nki.passes.analysis.overlaps import _SOME, overlaps
 
 
 @st.composite
@@ -32,7 +32,7 @@ def tiles(draw: Any, of: Tensor) -> Access:
 
 def assert_pairs_of(accesses: list[Access]) -> None:
     boxes = [box_of(access, NONE) for access in accesses]
-    found = [(one, other) for one, other in meetings(boxes).tolist()]
+    found = [(one, other) for one, other in overlaps(boxes).tolist()]
     assert len(set(found)) == len(found)
     assert {(other, one) for one, other in found} == set(found)
     bytes_of = [touched(access) for access in accesses]
