@@ -43,7 +43,7 @@ from graph_compiler.lower.products.product import DEVICE_PRODUCTS
 from graph_compiler.lower.rewrites.composites import recognise
 from graph_compiler.lower.rewrites.factors import into_weights
 from graph_compiler.lower.rewrites.float8 import emulate
-from graph_compiler.lower.rewrites.layouts import kept_for_products, orders_of_products
+from graph_compiler.lower.rewrites.layouts import orders_of_products, row_major_for_products
 from graph_compiler.lower.rewrites.pairs import OPCODES, as_pairs, has_random_bits, is_wide
 from graph_compiler.lower.rewrites.ranges import narrow
 from graph_compiler.lower.sizes import DTYPES
@@ -335,7 +335,7 @@ def _emitted(
     taken = donated(module)
     roll(block, [block.parameters[number] for number in taken.values()])
     device.squares.update(squares_of_variances(block))
-    device.kept = kept_for_products(block)
+    device.row_major = row_major_for_products(block)
     device.orders = orders_of_products(block)
     with device.builder.at(graph_location(device.builder.declarations.name)):
         device.stack(families(block))

@@ -141,7 +141,7 @@ class DeviceProgram(GraphProgram):
         # By the number of a step's kernel, which is kept beside, so that it is no other's.
         self._places: dict[int, tuple[Any, SourceLocation]] = {}
         # Values that are computed in their own order, and the order of products in memory (`kept`).
-        self.kept: set[Node] = set()
+        self.row_major: set[Node] = set()
         self.orders: dict[Node, tuple[int, ...]] = {}
         # Loops so far, and what of their carried values is in memory only (`flow.NotOnChip`).
         self.loops = 0
@@ -160,7 +160,7 @@ class DeviceProgram(GraphProgram):
             self._nodes.update({id(kernel): node for kernel in new})
 
     def keeps(self, node: Node) -> bool:
-        return node in self.kept
+        return node in self.row_major
 
     def product_result(self, node: Node) -> View:
         order = self.orders.get(node)

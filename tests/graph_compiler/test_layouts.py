@@ -11,7 +11,7 @@ import pytest
 
 from graph_compiler import GraphOptions, compile, evaluate, parse_text
 from graph_compiler.lower.casts import demote, round_in_products
-from graph_compiler.lower.rewrites.layouts import kept_for_products
+from graph_compiler.lower.rewrites.layouts import row_major_for_products
 from graph_compiler.schedule.simplify import Simplifier
 from graph_compiler.timing import static_timeline
 from nki.ir.nodes import operations
@@ -49,7 +49,7 @@ def inputs() -> list[Any]:
 def kept(module: Any, **options: Any) -> list[tuple[str, str]]:
     block = Simplifier(module).block(module.entry)
     demote(block, GraphOptions(**options))
-    return [(node.op, node.type) for node in kept_for_products(block)]
+    return [(node.op, node.type) for node in row_major_for_products(block)]
 
 
 def test_what_only_products_take_is_kept_in_its_own_order() -> None:

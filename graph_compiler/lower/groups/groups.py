@@ -165,7 +165,7 @@ def grouped(device: DeviceProgram, steps: Sequence[Any], uses: Counter[Buffer]) 
             step, others = with_nests(device, steps[position], steps[position + 1 :])
             yield from grouped(device, others, uses)
             yield step
-            position += 1 + len(step.behind) + len(others)
+            position += 1 + len(step.following) + len(others)
             continue
         run = position
         while run < len(steps) and is_member(steps[run]):

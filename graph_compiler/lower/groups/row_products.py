@@ -65,21 +65,21 @@ Fixed = dict[tuple[int, int], ResidentOperand]
 
 class RowProducts(ABC):
     """What a group does for the products among its members. `batch`, `count`, `total`: how often
-    there are rows, how many, and all of them; `kept`, `beside`: results that stay on chip."""
+    there are rows, how many, and all of them; `held`, `beside`: results that stay on chip."""
 
     device: DeviceProgram
     group: Group
     batch: list[int]
     count: int
     total: int
-    kept: dict[int, list[NkiTensor]]
+    held: dict[int, list[NkiTensor]]
     beside: dict[int, dict[int, NkiTensor]]
-    behind: dict[int, int]
+    following: dict[int, int]
     transposed: dict[int, int]
     added: dict[int, AddedRow]
 
     @abstractmethod
-    def _nest_behind(
+    def _following_nest(
         self,
         number: int,
         tile: GroupTile,
@@ -116,7 +116,7 @@ class RowProducts(ABC):
         """A product for one tile of rows."""
         stationary = self._stationary(number, member, tile, tiles)
         if number in self.transposed:
-            nest, reader = self.group.members[self.behind[number]], self.transposed[number]
+            nest, reader = self.group.members[self.following[number]], self.transposed[number]
             other = self.group.members[reader]
             assert isinstance(nest, RowNest) and isinstance(other, RowProduct)
             operand = 1 + nest.reads.index(member.uses[0].buffer)
@@ -126,7 +126,7 @@ class RowProducts(ABC):
             )
             return
         most = COLUMNS if member.across == 1 else PARTITIONS
-        if number in self.behind:  # blocks of one size
+        if number in self.following:  # blocks of one size
             most = -(-member.columns // -(-member.columns // COLUMNS))
         blocks = [(c, min(most, member.columns - c)) for c in range(0, member.columns, most)]
         if member.across != 1:
@@ -145,8 +145,8 @@ class RowProducts(ABC):
             ahead = [added.to_rows(tile.rows, *block) for block in own] if added else ()
             totals = self._multiplied(stationary, parts, together, ahead)
             for (begin, _), total in zip(own, totals):
-                if number in self.behind:
-                    self._nest_behind(number, tile, tiles, fixed, total, begin)
+                if number in self.following:
+                    self._following_nest(number, tile, tiles, fixed, total, begin)
                 else:
                     self._keep_rows(number, member, tile, tiles, total, begin)
 
@@ -273,10 +273,10 @@ class RowProducts(ABC):
         )
         size, rows = total.shape
         start = member.start(TARGET, tile.index, tile.start) + column * member.across
-        if number in self.kept:
+        if number in self.held:
             line, first = divmod(start, member.across)
             whole, part = divmod(line, PARTITIONS)
-            done = self.kept[number][whole][part : part + size, first : first + rows]
+            done = self.held[number][whole][part : part + size, first : first + rows]
         else:
             done = device.tile((size, rows), source.dtype)
         device.builder.emit("tensor_copy", dst=done, src=total)
@@ -299,7 +299,7 @@ class RowProducts(ABC):
         whole = whole and not place_of(target).offset and target.buffer.size == ahead * size
         return self._is_straight() and whole and fits and taken <= HELD // 4
 
-    def _columns_kept(self, member: RowProduct) -> list[NkiTensor]:
+    def _held_columns(self, member: RowProduct) -> list[NkiTensor]:
         """Tiles [columns, rows] for the result of a product, of all of the batch."""
         lines = math.prod(self.batch) * member.columns
         dtype = DTYPES[member.contraction.target.type]

@@ -80,7 +80,7 @@ class RowGroupEmitter(RowsInStep):
         self.group = group
         *self.batch, self.count = group.counts
         self.total = math.prod(group.counts)
-        self.kept = {}
+        self.held = {}
         self.beside = {}
         own = Counter(buffer for member in group.members for buffer in member.reads)
         self.inside = {
@@ -109,7 +109,7 @@ class RowGroupEmitter(RowsInStep):
             for member in group.members
         ]
         self.reads = own
-        self.behind = {}
+        self.following = {}
         self.transposed = {}
         self.added = {}
         self.on_scalar: set[int] = set()
@@ -247,11 +247,11 @@ class RowGroupEmitter(RowsInStep):
             self.moments = self._moments()
             self.on_scalar = self._moved()
             self.summed = self._sums()
-        self.behind = self._behind()
+        self.following = self._following_nests()
         self.added = self._added()
         fixed = self._fixed()
         members = self.group.members
-        for number, (reader, sides) in with_transposed(members, self.behind, self.total).items():
+        for number, (reader, sides) in with_transposed(members, self.following, self.total).items():
             other = members[reader]
             assert isinstance(other, RowProduct)
             members[reader] = replace(other, sides=sides)
@@ -261,12 +261,12 @@ class RowGroupEmitter(RowsInStep):
                 members[number] = self._transposed_by_dma(member)
         for number, member in enumerate(self.group.members):
             if isinstance(member, RowProduct) and self._keeps(member):
-                self.kept[number] = self._columns_kept(member)
+                self.held[number] = self._held_columns(member)
         self._batch([], fixed)
         for buffer, made in self.made.items():
             device.hold(buffer, made, self.group.steps[buffer], self.group.types[buffer])
         self._hold_beside()
-        for number, tiles in self.kept.items():
+        for number, tiles in self.held.items():
             target, _, _ = self.group.members[number].uses
             device.hold(target.buffer, tiles, self.count, target.type)
 
@@ -277,7 +277,7 @@ class RowGroupEmitter(RowsInStep):
         device, members = self.device, self.group.members
         found: dict[int, AddedRow] = {}
         ones: dict[tuple[str, int], NkiTensor] = {}
-        for number, other in self.behind.items():
+        for number, other in self.following.items():
             product, nest = members[number], members[other]
             assert isinstance(product, RowProduct) and isinstance(nest, RowNest)
             reduced = without_row(nest, 1 + nest.reads.index(product.uses[TARGET].buffer))
@@ -467,8 +467,8 @@ class RowGroupEmitter(RowsInStep):
                 room = device.tile((tile.rows, tile.step * step), source.dtype)
             if buffer in self.shared and not held:
                 self._load(buffer, source, room, tile, first)
-            behind = None if buffer in self.inside or tile.step > 1 else source
-            tiles[buffer] = ResidentOperand(device, room, 0, behind, first * step)
+            backing = None if buffer in self.inside or tile.step > 1 else source
+            tiles[buffer] = ResidentOperand(device, room, 0, backing, first * step)
         for number in range(1 if self.together else tile.step):
             own = tiles
             if tile.step > 1:
@@ -516,7 +516,7 @@ class RowGroupEmitter(RowsInStep):
             if isinstance(member, RowProduct):
                 with device.builder.at(device.place_in_graph(member.contraction)):
                     self._product(number, member, tile, tiles, fixed, right[number][tile.number])
-            elif number not in self.behind.values():
+            elif number not in self.following.values():
                 with device.builder.at(device.place_in_graph(member.loop)):
                     self._nest(number, member, tile, tiles, fixed)
 
@@ -581,7 +581,7 @@ class RowGroupEmitter(RowsInStep):
                 offsets.append(0 if initial else member.start(operand, tile.index, tile.start))
         return operands, offsets
 
-    def _behind(self) -> dict[int, int]:
+    def _following_nests(self) -> dict[int, int]:
         """Products, and the nests behind them that alone read their results, column by column,
         which they find in PSUM."""
         found = {}
@@ -599,7 +599,7 @@ class RowGroupEmitter(RowsInStep):
                 found[number] = number + 1
         return found
 
-    def _nest_behind(
+    def _following_nest(
         self,
         number: int,
         tile: GroupTile,
@@ -610,7 +610,7 @@ class RowGroupEmitter(RowsInStep):
     ) -> None:
         """Columns of a nest from one on, of a product's result in PSUM."""
         device, product = self.device, self.group.members[number]
-        number = self.behind[number]
+        number = self.following[number]
         member = self.group.members[number]
         assert isinstance(member, RowNest)
         target = product.uses[0]

@@ -81,7 +81,7 @@ class RowsInStep(RowProducts):
                             for b, t in tiles.items()
                         }
                         self._product(number, member, tile, own, fixed, moving)
-            elif number not in self.behind.values():
+            elif number not in self.following.values():
                 with device.builder.at(device.place_in_graph(member.loop)):
                     self._nest_in_step(number, member, first, several, tiles, fixed)
 
@@ -127,10 +127,10 @@ class RowsInStep(RowProducts):
         neighbours in a bank of PSUM; False where they cannot be."""
         target, left, _ = member.uses
         special = {
-            *self.behind,
+            *self.following,
             *self.transposed,
             *self.transposed.values(),
-            *self.kept,
+            *self.held,
             *self.added,
         }
         several = SUMS // member.columns

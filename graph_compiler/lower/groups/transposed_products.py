@@ -84,13 +84,13 @@ class Whole(NamedTuple):
 
 
 def with_transposed(
-    members: Sequence[Member], behind: dict[int, int], rows: int
+    members: Sequence[Member], following: dict[int, int], rows: int
 ) -> dict[int, tuple[int, Sides]]:
     """Products whose results are made turned, of those that nests come behind; with the products
     that alone read what the nests make of them, and how these have their operands then. The nests
     read nothing else that differs from row to row."""
     found: dict[int, tuple[int, Sides]] = {}
-    for number, other in behind.items() if rows <= PARTITIONS else ():
+    for number, other in following.items() if rows <= PARTITIONS else ():
         product, nest = members[number], members[other]
         assert isinstance(product, RowProduct) and isinstance(nest, RowNest)
         target, *leaves = nest.uses

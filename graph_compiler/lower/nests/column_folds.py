@@ -171,7 +171,7 @@ class _Elements:
     def _keep(self, total: NkiTensor, offset: Any, first: int) -> None:
         """[partitions, columns] become results: those that parts have in common are the next
         part's."""
-        done = self.folding.behind_initial(total)
+        done = self.folding.after_initial(total)
         width, parts, batch = done.shape[1], self.shares.columns, self.shares.batch
         size = self.sides.columns.count // parts
         own = self.sides.batch.strides[0]

@@ -388,7 +388,7 @@ class Folding:
                     NestTile((1, *here.sizes[1:]), tile.offsets),
                 )
             self.nest.output.take(
-                self.behind_initial(total), full_pattern(tiling, here, 0), tile.offsets[0]
+                self.after_initial(total), full_pattern(tiling, here, 0), tile.offsets[0]
             )
 
         each_tile(builder, tiling, visit, enter, leave, offsets, rolled)
@@ -397,7 +397,7 @@ class Folding:
         """The sums of rows [rows, 1] that are there already."""
         here = NestTile(tiling.sizes[:1], tuple(offsets))
         pattern = full_pattern(tiling, here, 0)
-        self.nest.output.take(self.behind_initial(total), pattern, offsets[0])
+        self.nest.output.take(self.after_initial(total), pattern, offsets[0])
 
     def _part(self, tiling: Tiling, tile: NestTile, kept: int) -> NkiTensor:
         """What a tile is without its reduced free dimensions."""
@@ -460,7 +460,7 @@ class Folding:
         assert isinstance(initial, StoredOperand)
         return bool(self.device.known(initial.place, self.type) == self.identity)
 
-    def behind_initial(self, total: NkiTensor) -> NkiTensor:
+    def after_initial(self, total: NkiTensor) -> NkiTensor:
         """A fold's result behind the initial value, in the result's type."""
         initial = self.nest.initial
         assert isinstance(initial, StoredOperand)

@@ -148,14 +148,14 @@ class LoadedOperand(NamedTuple):
 @dataclass(slots=True)
 class ResidentOperand:
     """Elements of a tile [rows, elements], `first` elements behind the beginning of each row. What
-    is computed there is stored as well where `behind` says."""
+    is computed there is stored as well where `backing` says."""
 
     device: DeviceProgram
     tile: NkiTensor
     first: int = 0
-    behind: StoredOperand | None = None
+    backing: StoredOperand | None = None
     base: Any = 0
-    """Elements from the place of `behind` to the first row's."""
+    """Elements from the place of `backing` to the first row's."""
 
     @property
     def is_stored(self) -> bool:
@@ -176,14 +176,14 @@ class ResidentOperand:
         here = self.leaf(pattern, offset)
         if not same(value, here):
             self.device.builder.emit("tensor_copy", dst=here, src=value)
-        if self.behind is not None:
-            self.behind.keep(here, pattern, self.base + offset)
+        if self.backing is not None:
+            self.backing.keep(here, pattern, self.base + offset)
 
     def take(self, value: NkiTensor, pattern: Pattern, offset: Any) -> None:
         if self.first + offset == 0 and _are_alike(value, self.tile):
             self.tile = value
-            if self.behind is not None:
-                self.behind.keep(value, pattern, self.base + offset)
+            if self.backing is not None:
+                self.backing.keep(value, pattern, self.base + offset)
             return
         self.keep(value, pattern, offset)
 

@@ -52,7 +52,7 @@ class ConvolutionStep:
     kernel: View
     target: View
     windows: tuple[SpatialDimension, SpatialDimension]
-    behind: tuple[FollowingNest, ...] = ()
+    following: tuple[FollowingNest, ...] = ()
     """Nests that take results where they are, on chip (`results`)."""
 
     inner: ClassVar[tuple[Any, ...]] = ()
@@ -65,11 +65,11 @@ class ConvolutionStep:
     @property
     def reads(self) -> list[Buffer]:
         own = [self.image.buffer, self.kernel.buffer]
-        return own + [buffer for stage in self.behind for buffer in stage.call.reads]
+        return own + [buffer for stage in self.following for buffer in stage.call.reads]
 
     @property
     def writes(self) -> list[Buffer]:
-        return [self.target.buffer] + [b for stage in self.behind for b in stage.call.writes]
+        return [self.target.buffer] + [b for stage in self.following for b in stage.call.writes]
 
     @property
     def pixels_first(self) -> bool:

@@ -80,7 +80,7 @@ class Images:
         self.batch, self.rows, self.columns, self.outputs = step.target.dims
         self.features = step.image.dims[3]
         self.kernel = StoredOperand(device, place_of(step.kernel), step.kernel.type)
-        self.results = ConvolutionResults(device, step.target, step.behind)
+        self.results = ConvolutionResults(device, step.target, step.following)
         self.rows_of_pixels = step.target.strides[3] == 1 or self.outputs == 1
         self._plain = DTYPES[step.target.type]
         # Whether work behind the convolution is done where outputs are along partitions.

@@ -134,7 +134,7 @@ def with_nests(
             waiting.append(call)
     if not found:
         return step, []
-    whole = replace(step, behind=tuple(found))
+    whole = replace(step, following=tuple(found))
     device.same_place(step, [whole])
     return whole, between
 

@@ -145,7 +145,7 @@ class Strips:
         self.image, self.kernel = (
             StoredOperand(device, place_of(view), view.type) for view in (step.image, step.kernel)
         )
-        self.results = ConvolutionResults(device, step.target, step.behind)
+        self.results = ConvolutionResults(device, step.target, step.following)
         features = step.image.dims[3]
         # Runs of a row: all features of its pixels, or the pixels of a feature each.
         by_pixel = step.image.strides[3] == 1 or features == 1

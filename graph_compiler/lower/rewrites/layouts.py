@@ -2,8 +2,8 @@
 
 A projection `x W + b` is often reshaped to heads and transposed before a product takes it. Stored
 in the layout of the heads it would be copied element by element. So it is stored row-major, and the
-product reads a strided view (`kept_for_products`). The reverse holds for a product whose result is
-transposed: the product writes it in the transposed layout at once (`orders_of_products`).
+product reads a strided view (`row_major_for_products`). The reverse holds for a product whose
+result is transposed: the product writes it in the transposed layout at once (`orders_of_products`).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from graph_compiler.schedule.nodes import Block, Node
 _ORDERS = ("reshape", "transpose")
 
 
-def kept_for_products(block: Block) -> set[Node]:
+def row_major_for_products(block: Block) -> set[Node]:
     """The nodes of a block, and of those inside of it, that nothing but products uses, and in
     another order of their dimensions."""
     users: dict[Node, list[Node]] = {}
     found: set[Node] = set()
     for node in block.nodes:
         for inner in node.blocks:
-            found |= kept_for_products(inner)
+            found |= row_major_for_products(inner)
         for operand in node.operands:
             users.setdefault(operand, []).append(node)
     results = set(block.results)
