@@ -39,8 +39,8 @@ from simulator.native.matmul.gemm_image import (
     image_bytes,
 )
 from simulator.native.matmul.packed_strips import room_for_strips
+from simulator.native.matmul.transpose_stationary import WORDS as TURN
 from simulator.native.matmul.transpose_stationary import TransposeStationary
-from simulator.native.matmul.transposed import WORDS as TURN
 from simulator.native.plans.iteration_space import dims, space
 from simulator.native.plans.plan import (
     Bound,
