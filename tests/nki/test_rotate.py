@@ -13,6 +13,7 @@ from traced import loops, sbuf, traced
 import nki
 import nki.isa as nisa
 import nki.language as nl
+from nki.passes.analysis.content import forget
 from nki.passes.order import pipeline, rotate
 from nki.passes.order.modelled import Modelled
 from nki.passes.order.rotate import RotateBuffers
@@ -75,6 +76,36 @@ def test_the_fewest_copies_are_found_that_are_as_good_as_any(busy, alone, slower
     assert not tried or one * rotate.PAYS > busy
     if slower == 1.0:
         assert len(tried) <= 2 + without_room
+
+
+def test_an_order_found_for_a_trial_is_that_of_the_loop(monkeypatch):
+    """No stretch is ordered twice: a trial of 16 iterations has the order of the loop of 51."""
+
+    def chained(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        for row in nl.dynamic_range(0, a.shape[0], P):
+            x, y = (sbuf(P, a.shape[1], dtype=a.dtype) for _ in range(2))
+            nisa.dma_copy(dst=x, src=a[nl.ds(row, P), :])
+            for _ in range(20):
+                nisa.activation(dst=y, op=nl.square, data=x)
+                nisa.tensor_scalar(dst=x, data=y, op0=nl.add, operand0=1.0)
+            nisa.dma_copy(dst=out[nl.ds(row, P), :], src=x)
+        return out
+
+    ordered = []
+    order = pipeline._Body._order
+
+    def counted(body, stretch):
+        ordered.append(len(stretch.operations))
+        return order(body, stretch)
+
+    monkeypatch.setattr(pipeline._Body, "_order", counted)
+    forget()
+    kernel = RotateBuffers().run(traced(chained, (51 * P, 64)))
+    tried = len(ordered)
+    assert tried and len(set(ordered)) == tried
+    pipeline.Pipeline().run(kernel)
+    assert len(ordered) == tried
 
 
 def test_a_small_loop_becomes_straight():

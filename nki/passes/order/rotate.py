@@ -44,8 +44,8 @@ while iterations meet (twelve transformer layers of 566 operations: 594 us with 
 PAYS = 0.985
 """The part of the time with fewer copies below which more are taken."""
 
-TRIPS = 32
-"""Iterations whose time is looked at."""
+ITERATIONS = 16
+"""How many iterations are timed at least: two trips of the most copies, where that is more."""
 
 
 @dataclass(frozen=True)
@@ -136,14 +136,18 @@ class _Rotation(NamedTuple):
         wanted: list[int],
     ) -> int:
         """The number of copies that pays by the event model."""
-        sample = TRIPS if trips is None else min(trips, TRIPS)
+        sample = max(ITERATIONS, 2 * wanted[-1])
+        sample = sample if trips is None else min(trips, sample)
         loop = Loop(node.variable, 0, sample * node.step, node.step, body, False, node.location)
         one = self._spent([loop])
         if one is None:
             return wanted[0] if node.unroll else 1
 
         def spent(copies: int) -> float:
-            found = self._spent(_rotated(loop, body, numbering.for_trials(), copies))
+            first, *rest = _rotated(loop, body, numbering.for_trials(), copies)
+            if isinstance(first, Loop):  # whose order is going to be that of the loop itself
+                first.variable.upper = _middle(node, copies) - first.step
+            found = self._spent([first, *rest])
             return math.inf if found is None else found.total_ns
 
         return fewest(wanted, one, spent)
@@ -188,8 +192,7 @@ def fewest(wanted: list[int], one: Modelled, spent: Callable[[int], float]) -> i
 def _rotated(node: Loop, body: list[Node], numbering: Numbering, copies: int) -> list[Node]:
     """A loop over several copies of a body, and what is left: the iterations themselves where they
     are known, else loops of at most one trip over half as many copies, a quarter, and so on."""
-    stride = node.step * copies
-    middle = node.lower + (node.upper - node.lower) // stride * stride
+    middle = _middle(node, copies)
     result: list[Node] = [_trip(node, body, numbering, range(copies), (node.lower, middle))]
     if type(middle) is int and type(node.upper) is int:
         rest = range(middle, node.upper, node.step)
@@ -203,6 +206,12 @@ def _rotated(node: Loop, body: list[Node], numbering: Numbering, copies: int) ->
         result.append(_trip(node, body, numbering, numbers, (lower, middle)))
         first += copies
     return result
+
+
+def _middle(node: Loop, copies: int) -> Any:
+    """Where the trips over several copies end, and what is left begins."""
+    stride = node.step * copies
+    return node.lower + (node.upper - node.lower) // stride * stride
 
 
 def _trip(
