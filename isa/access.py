@@ -106,13 +106,18 @@ def footprint(pattern: AccessPattern, registers: RegisterRanges | None = None) -
     when a register's range is not known. Row indices may select any of their `vector_bound` rows.
     The index tile of a `vector_offset` is an access of its own.
     """
+
+    def touched(start: int, dims: tuple[tuple[int, int], ...], width: int) -> Footprint:
+        partitions = pattern.start_partition, pattern.partitions
+        return Footprint(pattern.memory, pattern.tensor, *partitions, start, dims, width)
+
     size = DTYPES[pattern.dtype].size
     start = pattern.offset
     dims: list[tuple[int, int]] = []
     for number, step in pattern.registers:
         known = None if registers is None else registers.get(number)
         if known is None:
-            return _footprint(pattern, 0, (), UNBOUNDED)
+            return touched(0, (), UNBOUNDED)
         low, high = known if isinstance(known, tuple) else (known, known)
         start += low * step
         dims.append((step, high - low + 1))
@@ -120,16 +125,16 @@ def footprint(pattern: AccessPattern, registers: RegisterRanges | None = None) -
     if pattern.vector_offset is not None:
         dims.append((pattern.vector_stride * size, pattern.vector_bound))
         if shape and shape[0][1] == 0:
-            return _footprint(pattern, start, (), 0)
+            return touched(start, (), 0)
         shape = shape[1:]
     dims += [(stride * size, count) for stride, count in shape]
     if pattern.partitions == 0:
-        return _footprint(pattern, start, (), 0)
+        return touched(start, (), 0)
     width = size
     strided = []
     for stride, count in dims:
         if count <= 0:
-            return _footprint(pattern, start, (), 0)
+            return touched(start, (), 0)
         if stride < 0:
             start += stride * (count - 1)
             stride = -stride
@@ -144,39 +149,21 @@ def footprint(pattern: AccessPattern, registers: RegisterRanges | None = None) -
             kept[-1] = (kept[-1][0], kept[-1][1] * count)
         else:
             kept.append((stride, count))
-    return _footprint(pattern, start, tuple(reversed(kept)), width)
+    return touched(start, tuple(reversed(kept)), width)
 
 
-def _footprint(
-    pattern: AccessPattern, start: int, dims: tuple[tuple[int, int], ...], width: int
-) -> Footprint:
-    return Footprint(
-        pattern.memory,
-        pattern.tensor,
-        pattern.start_partition,
-        pattern.partitions,
-        start,
-        dims,
-        width,
-    )
-
-
-def overlaps(
-    a: AccessPattern | Footprint,
-    b: AccessPattern | Footprint,
-    registers: RegisterRanges | None = None,
-) -> bool:
+def overlaps(a: AccessPattern | Footprint, b: AccessPattern | Footprint) -> bool:
     """Whether two bound accesses share a byte; exact for strided accesses, not their hulls.
 
-    On-chip accesses are taken to be of one core. With register ranges: whether they may share one,
-    each access taking its registers' values on its own.
+    On-chip accesses are taken to be of one core. Where registers move them, footprints for ranges
+    of registers tell whether they may share one.
     """
     if a.tensor != b.tensor or (a.tensor < 0 and a.memory is not b.memory):
         return False
     if isinstance(a, AccessPattern):
-        a = footprint(a, registers)
+        a = footprint(a)
     if isinstance(b, AccessPattern):
-        b = footprint(b, registers)
+        b = footprint(b)
     if not a.width or not b.width:
         return False
     if (
@@ -233,10 +220,10 @@ def _reaches(steps: list[tuple[int, int]], low: int, high: int) -> bool:
     return False
 
 
-def byte_hull(pattern: AccessPattern, registers: RegisterRanges | None = None) -> tuple[int, int]:
+def byte_hull(pattern: AccessPattern) -> tuple[int, int]:
     """First byte and one past the last that an access may touch, in its partitions or tensor;
-    (0, UNBOUNDED) when a register's range is not known."""
-    touched = footprint(pattern, registers)
+    (0, UNBOUNDED) where registers move it."""
+    touched = footprint(pattern)
     return touched.start, touched.end
 
 

@@ -47,9 +47,7 @@ def check_columns(name: str, value: Any) -> Violation | None:
     return None
 
 
-def indirection(
-    document: str, source: str, engines: tuple[Engine, ...], destination: str = "dst"
-) -> Rule:
+def indirection(document: str, source: str, engines: tuple[Engine, ...]) -> Rule:
     """Operands with columns run on these engines, have their indices in whole groups of
     partitions, and, with addresses, start where their indices do."""
 
@@ -71,15 +69,15 @@ def indirection(
             found = _check_group(name, call.field(name), group_of(engine))
             if found is not None:
                 return found
-        dst = call.field(destination)
+        dst = call.field("dst")
         if engine is Engine.scalar and has_columns(dst) and in_psum(dst):
             return Violation(
                 "indirect",
-                f"{destination} ({dst.storage.name}) is scattered in psum on the scalar engine",
+                f"dst ({dst.storage.name}) is scattered in psum on the scalar engine",
                 hint="Scatter into SBUF, or use the vector engine.",
-                operand=destination,
+                operand="dst",
             )
-        return _check_partitions(call, source, destination)
+        return _check_partitions(call, source)
 
     text = (
         f"With indices: {listed([e.name for e in engines], 'or')}; partitions in whole groups of "
@@ -117,8 +115,8 @@ def _check_group(name: str, value: Any, group: int) -> Violation | None:
     )
 
 
-def _check_partitions(call: OperationCall, source: str, destination: str) -> Violation | None:
-    src, dst = call.field(source), call.field(destination)
+def _check_partitions(call: OperationCall, source: str) -> Violation | None:
+    src, dst = call.field(source), call.field("dst")
     for name, value in call.tensors():
         if not has_columns(value):
             continue
@@ -130,10 +128,10 @@ def _check_partitions(call: OperationCall, source: str, destination: str) -> Vio
     pairs = [
         (name, value, "its indices", value.vector_offset)
         for name, value in call.tensors()
-        if has_columns(value) and name != destination
+        if has_columns(value) and name != "dst"
     ]
     if has_columns(dst):
-        words = f"the indices of {destination}"
+        words = "the indices of dst"
         if not in_psum(src):
             pairs.append((words, dst.vector_offset, source, src))
         elif has_columns(src):

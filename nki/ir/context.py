@@ -281,7 +281,7 @@ def current(operation: str = "this operation") -> Context:
     return context
 
 
-def caller(depth: int = 2) -> Location:
-    """The location of the frame `depth` levels above: 1 is the function that calls this one."""
-    frame = sys._getframe(depth)
+def caller() -> Location:
+    """The place from which the function was called that calls this one."""
+    frame = sys._getframe(2)
     return frame.f_code, frame.f_lasti

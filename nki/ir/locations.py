@@ -84,9 +84,9 @@ def _positions(code: CodeType) -> list[tuple[int | None, int | None, int | None,
     return list(code.co_positions())
 
 
-def author_location(frame: FrameType | None = None) -> tuple[CodeType, int] | None:
+def author_location() -> tuple[CodeType, int] | None:
     """The innermost call that was not made by this project's own packages."""
-    frame = sys._getframe(1) if frame is None else frame
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and is_own_file(frame.f_code.co_filename):
         frame = frame.f_back
     return None if frame is None else (frame.f_code, frame.f_lasti)

@@ -114,7 +114,7 @@ def test_unknown_register_means_everything():
     assert byte_hull(pattern) == (0, UNBOUNDED)
     far = AccessPattern(Memory.sbuf, "float32", 1 << 16, ((1, 4),), 0, 32)
     assert overlaps(pattern, far)
-    assert not overlaps(pattern, far, {5: (0, 9)})
+    assert not overlaps(footprint(pattern, {5: (0, 9)}), far)
     other = AccessPattern(Memory.sbuf, "float32", 0, ((1, 4),), 64, 32)
     assert not overlaps(pattern, other)
 

@@ -20,9 +20,9 @@ def print_kernel(kernel: TracedKernel) -> str:
     return Printer().kernel(kernel)
 
 
-def print_nodes(nodes: Iterable[Node], show_locations: bool = False) -> str:
+def print_nodes(nodes: Iterable[Node]) -> str:
     """The text of some nodes alone, without the declarations of what they use."""
-    printer = Printer(show_locations)
+    printer = Printer(show_locations=False)
     nodes = list(nodes)
     printer.number(nodes)
     printer.block(nodes, "")

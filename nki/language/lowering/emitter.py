@@ -159,7 +159,6 @@ class Emitter:
         op1: str | None = None,
         operand1: Any = None,
         reverse0: bool = False,
-        reverse1: bool = False,
     ) -> None:
         """dst = (data <op0> operand0) <op1> operand1 with numbers or [P, 1] columns."""
         self(
@@ -171,7 +170,6 @@ class Emitter:
             reverse0=reverse0,
             op1=None if op1 is None else ALU[op1],
             operand1=operand1,
-            reverse1=reverse1,
         )
 
     def scalar_then_tensor(

@@ -87,12 +87,15 @@ def space(operands: Sequence[Sequence[Dim]]) -> IterationSpace | None:
 def partitioned(operands: Sequence[Sequence[Dim]]) -> IterationSpace | None:
     """The space with partitions as its first dimension, which is joined with no other one."""
     free = space([operand[1:] for operand in operands])
-    if free is None:
-        return None
-    return IterationSpace(
-        (operands[0][0][0], *(free.counts or (1,))),
-        tuple((operand[0][1], *(steps or (0,))) for operand, steps in zip(operands, free.strides)),
-    )
+    if free is not None and not free.counts:
+        free = free.padded(1)
+    return None if free is None else by_partitions(operands, free)
+
+
+def by_partitions(operands: Sequence[Sequence[Dim]], free: IterationSpace) -> IterationSpace:
+    """The space of the operands whose dimensions but the first, partitions, have a space."""
+    strides = tuple((operand[0][1], *steps) for operand, steps in zip(operands, free.strides))
+    return IterationSpace((operands[0][0][0], *free.counts), strides)
 
 
 def by_partition(operands: Sequence[Sequence[Dim]]) -> IterationSpace | None:

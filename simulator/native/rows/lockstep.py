@@ -7,13 +7,15 @@ and transposed in registers; else elements are collected one by one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from isa.dtypes import DTYPES
+from simulator.native.codegen import ports
 from simulator.native.codegen.library import MicroKernel
 from simulator.native.codegen.nest import NestWords
 from simulator.native.codegen.text import FunctionText, Value
-from simulator.native.plans.iteration_space import Dim, IterationSpace, partitioned
-from simulator.native.plans.plan import Plan, nest_divisions, nest_words, same_orders
+from simulator.native.plans.iteration_space import Dim, IterationSpace, by_partitions, space
+from simulator.native.plans.plan import Plan, nest_divisions, nest_words, ranked, same_orders
 from simulator.native.plans.table import compiled
 from simulator.native.rows.copy import transposed
 from simulator.native.rows.elementwise import MapInput, add_number_words
@@ -31,18 +33,9 @@ written, and what is carried on."""
 
 def lockstep(operands: Sequence[Sequence[Dim]]) -> IterationSpace | None:
     """The space of a micro-kernel: partitions, then one of FREE_RANKS free dimensions."""
-    found = partitioned(operands)
-    if found is None:
-        return None
-    for rank in FREE_RANKS:
-        missing = rank + 1 - len(found.counts)
-        if missing >= 0:
-            counts = (found.counts[0], *(1,) * missing, *found.counts[1:])
-            return IterationSpace(
-                counts,
-                tuple((steps[0], *(0,) * missing, *steps[1:]) for steps in found.strides),
-            )
-    return None
+    free = space([operand[1:] for operand in operands])
+    nest = None if free is None else ranked(free, FREE_RANKS)
+    return None if nest is None else by_partitions(operands, nest)
 
 
 def plan_lockstep(
@@ -127,6 +120,22 @@ class Lockstep:
     def column(self, group: RowGroup, operand: int) -> list[Value]:
         """Where an operand with one element a row has those of the group."""
         return group.rows(self.nest.pointers[operand], self.nest.strides[operand][0])
+
+    def constants(self, group: RowGroup, inputs: Iterable[tuple[str, str]]) -> list[Value]:
+        """The values of inputs (dtype and access) that are the same all along a row: numbers are
+        the words behind the nest, columns the operands behind those with more elements."""
+        f, word, operand = self.f, self.nest.used, len(self._lanes)
+        found = []
+        for dtype, access in inputs:
+            lane = f"i{DTYPES[dtype].bits}"
+            if access == "number":
+                stored = f.splat(f.word(word, lane), LANES)
+                word += 1
+            else:
+                stored = group.collect(self.column(group, operand), lane)
+                operand += 1
+            found.append(ports.decode(f, dtype, stored))
+        return found
 
     def along(
         self,

@@ -27,7 +27,6 @@ from simulator.native.rows.elementwise import (
     unsigned,
 )
 from simulator.native.rows.lockstep import (
-    LANES,
     Carried,
     Lockstep,
     RowGroup,
@@ -127,17 +126,7 @@ class Draw(ABC):
         generator, words = self.generator, self.generator.words
 
         def one_group(group: RowGroup) -> None:
-            word, operand = nest.used, len(dtypes)
-            others = []
-            for dtype, access in self.others:
-                lane = f"i{DTYPES[dtype].bits}"
-                if access == "number":
-                    stored = f.splat(f.word(word, lane), LANES)
-                    word += 1
-                else:
-                    stored = group.collect(rows.column(group, operand), lane)
-                    operand += 1
-                others.append(ports.decode(f, dtype, stored))
+            others = rows.constants(group, self.others)
             places = rows.column(group, states)
 
             def word_of(index: Value) -> list[Value]:

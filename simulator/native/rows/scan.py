@@ -26,7 +26,6 @@ from simulator.native.rows.elementwise import (
     tile,
 )
 from simulator.native.rows.lockstep import (
-    LANES,
     Carried,
     Lockstep,
     RowGroup,
@@ -72,20 +71,9 @@ class ScanKernel:
             return ports.encode_result(f, self.output, result)
 
         def one_group(group: RowGroup) -> None:
-            word, operand = nest.used, len(read_or_written)
-            single: list[Value | None] = []
-            for dtype, access in self.inputs:
-                if access == "tile":
-                    single.append(None)
-                    continue
-                if access == "number":
-                    stored = f.splat(f.word(word, f"i{DTYPES[dtype].bits}"), LANES)
-                    word += 1
-                else:
-                    stored = group.collect(rows.column(group, operand), f"i{DTYPES[dtype].bits}")
-                    operand += 1
-                single.append(ports.decode(f, dtype, stored))
-            *constants, initial = single
+            single = iter(rows.constants(group, [i for i in self.inputs if i[1] != "tile"]))
+            inputs = [None if access == "tile" else next(single) for _, access in self.inputs]
+            *constants, initial = inputs
             assert initial is not None
 
             def step(read: Sequence[Value], carried: Carried) -> tuple[Value, Carried]:
@@ -96,7 +84,7 @@ class ScanKernel:
 
             (last,) = rows.along(group, step, [initial], decode, encode)
             if self.keeps:
-                group.spread(ports.canonical(f, last), rows.column(group, operand))
+                group.spread(ports.canonical(f, last), rows.column(group, len(arrays) + 1))
 
         rows.groups(one_group)
         return f.text()
