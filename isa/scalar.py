@@ -42,25 +42,25 @@ class Expression:
     form: ClassVar[str]
     """How the node prints: `{0}` is its first child."""
 
-    def __add__(self, other: Operand) -> Expression:
+    def __add__(self, other: Operable) -> Expression:
         return Add(self, lift(other))
 
     def __radd__(self, other: float) -> Expression:
         return Add(lift(other), self)
 
-    def __sub__(self, other: Operand) -> Expression:
+    def __sub__(self, other: Operable) -> Expression:
         return Subtract(self, lift(other))
 
     def __rsub__(self, other: float) -> Expression:
         return Subtract(lift(other), self)
 
-    def __mul__(self, other: Operand) -> Expression:
+    def __mul__(self, other: Operable) -> Expression:
         return Multiply(self, lift(other))
 
     def __rmul__(self, other: float) -> Expression:
         return Multiply(lift(other), self)
 
-    def __truediv__(self, other: Operand) -> Expression:
+    def __truediv__(self, other: Operable) -> Expression:
         return Divide(self, lift(other))
 
     def __rtruediv__(self, other: float) -> Expression:
@@ -97,7 +97,7 @@ def _bare(text: str) -> str:
     return text[1:-1] if text.startswith("(") else text
 
 
-Operand = Expression | float
+Operable = Expression | float
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,7 +448,7 @@ NODES: tuple[type[Expression], ...] = (
 """Every node class that an expression can hold; a printer covers exactly these."""
 
 
-def lift(value: Operand) -> Expression:
+def lift(value: Operable) -> Expression:
     """A number as a `Constant`; an expression as it is."""
     return value if isinstance(value, Expression) else Constant(float(value))
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-Place = tuple[int, int, int, int]
+ComparedPlace = tuple[int, int, int, int]
 """An instruction that was executed: core, number of its operation in the core's body, number of the
 instruction in the operation, and how often it was executed before."""
 
@@ -192,12 +192,14 @@ class Watch:
     """What every instruction of one run wrote: digests by place, and the values at the places
     `wanted`."""
 
-    def __init__(self, wanted: frozenset[Place] = frozenset()) -> None:
+    def __init__(self, wanted: frozenset[ComparedPlace] = frozenset()) -> None:
         self.wanted = wanted
-        self.digests: dict[Place, tuple[bytes, int]] = {}
-        self.values: dict[Place, list[Array]] = {}
+        self.digests: dict[ComparedPlace, tuple[bytes, int]] = {}
+        self.values: dict[ComparedPlace, list[Array]] = {}
 
-    def note(self, place: Place, row: type[MachineInstruction], values: Sequence[Any]) -> None:
+    def note(
+        self, place: ComparedPlace, row: type[MachineInstruction], values: Sequence[Any]
+    ) -> None:
         """An instruction has been executed on these values."""
         written = [_elements(values[i]) for i in row.writes if values[i] is not None]
         digest = blake2b(digest_size=8)
@@ -220,7 +222,9 @@ class InOrder:
     them: those of `sequence`, the same in another run. Raises value-not-allowed where the runs take
     other ways."""
 
-    def __init__(self, watch: Watch, traced: TracedKernel, sequence: list[list[Place]]) -> None:
+    def __init__(
+        self, watch: Watch, traced: TracedKernel, sequence: list[list[ComparedPlace]]
+    ) -> None:
         self.watch = watch
         self._sequence = sequence
         self._operations = [list(operations(body)) for body in traced.bodies]
@@ -258,11 +262,13 @@ class InStreams:
     None for what belongs to no operation of the trace. `sequence` are those that were executed, by
     the core."""
 
-    def __init__(self, watch: Watch, places: dict[tuple[int, Engine], list[Place | None]]) -> None:
+    def __init__(
+        self, watch: Watch, places: dict[tuple[int, Engine], list[ComparedPlace | None]]
+    ) -> None:
         self.watch = watch
         self.places = places
-        self.sequence: dict[int, list[Place]] = {core: [] for core, _ in places}
-        self._executed: dict[Place, int] = {}
+        self.sequence: dict[int, list[ComparedPlace]] = {core: [] for core, _ in places}
+        self._executed: dict[ComparedPlace, int] = {}
 
     def __call__(self, core: int, engine: Engine, index: int, row: Any, values: Any) -> None:
         """The instruction at `index` of a stream has been executed."""
@@ -293,20 +299,20 @@ class _Subject:
         return [as_numpy(array).copy() for array in arrays_in(arguments)]
 
     @cached_property
-    def sequence(self) -> list[list[Place]]:
+    def sequence(self) -> list[list[ComparedPlace]]:
         """The places of every core in the author's order, as the reference executes them."""
         return _in_order(self.traced, self.inputs(self.arguments), Watch())[1]
 
 
 def _in_order(
     traced: TracedKernel, inputs: list[Array], watch: Watch
-) -> tuple[list[Array], list[list[Place]]]:
+) -> tuple[list[Array], list[list[ComparedPlace]]]:
     """Outputs of the reference, and the places of every core as it executes them."""
     from nki.reference.in_order import in_order
     from simulator.execute import LoadedProgram
 
     ordered = in_order(traced)
-    places: dict[tuple[int, Engine], list[Place | None]] = {}
+    places: dict[tuple[int, Engine], list[ComparedPlace | None]] = {}
     for core, sources in enumerate(ordered.sources):
         numbers = {op: number for number, op in enumerate(operations(traced.bodies[core]))}
         places[core, Engine.unknown] = [
@@ -396,7 +402,7 @@ def _compiled(subject: _Subject, watch: Watch) -> tuple[Program, InStreams, list
     compiled = CompiledKernel(compile_kernel(subject.traced, observe))
     inputs = subject.inputs(subject.arguments)
     program = compiled.program_for(inputs)
-    places: dict[tuple[int, Engine], list[Place | None]] = {}
+    places: dict[tuple[int, Engine], list[ComparedPlace | None]] = {}
     for core, steps in enumerate(scheduled):
         computing = _computing_places(core, operations(subject.traced.bodies[core]), steps)
         for engine, stream in program.cores[core].streams.items():
@@ -407,11 +413,13 @@ def _compiled(subject: _Subject, watch: Watch) -> tuple[Program, InStreams, list
     return program, InStreams(watch, places), inputs
 
 
-def _computing_places(core: int, ops: Iterable[Op], steps: CoreSteps) -> list[list[Place | None]]:
+def _computing_places(
+    core: int, ops: Iterable[Op], steps: CoreSteps
+) -> list[list[ComparedPlace | None]]:
     """By engine, in the order of its stream: the place of every step that is no control."""
     numbers = {op: number for number, op in enumerate(ops)}
     parts: dict[Op, int] = {}
-    places: list[list[Place | None]] = [[] for _ in SEQUENCERS]
+    places: list[list[ComparedPlace | None]] = [[] for _ in SEQUENCERS]
     for at in steps.order.tolist():
         step = steps.body.steps[at]
         if step.instruction.row.control:
@@ -461,13 +469,15 @@ class _Pair:
         first = self._first(apart, left) if apart else None
         return ModeComparison(self.modes, len(common), len(apart), first, found)
 
-    def _run(self, wanted: Sequence[Place] = (), second: bool = False) -> tuple[Watch, list[Array]]:
+    def _run(
+        self, wanted: Sequence[ComparedPlace] = (), second: bool = False
+    ) -> tuple[Watch, list[Array]]:
         watch = Watch(frozenset(wanted))
         outputs = _RUNS[self.modes[second]](self.subject, watch)
         return watch, outputs
 
     def _first(
-        self, apart: list[Place], sizes: dict[Place, tuple[bytes, int]]
+        self, apart: list[ComparedPlace], sizes: dict[ComparedPlace, tuple[bytes, int]]
     ) -> Difference | None:
         """The first of the places at which elements are further apart than the tolerance. Cores
         are compared one after the other; of each the author's order counts."""
@@ -490,7 +500,7 @@ class _Pair:
         return None
 
     def _described(
-        self, place: Place, number: int, left: Array, right: Array, found: Unequal
+        self, place: ComparedPlace, number: int, left: Array, right: Array, found: Unequal
     ) -> Difference:
         core, operation, part, executed = place
         traced = self.subject.traced

@@ -340,6 +340,46 @@ def test_file_names_say_what_is_in_them() -> None:
     assert [short(path) for path in python_files() if path.name in vague] == []
 
 
+ROWS = (*TABLES, "graph_compiler/hlo/operators/", "isa/scalar.py")
+"""Where classes are rows, which have the names that documents give them."""
+
+STANDARD = {
+    "CompiledKernel": {"nki/compiled.py", "nki/compiler/ncc_driver.py"},
+    "DynamicSlice": {"nki/ir/views/indexing.py"},
+    "Instruction": {"isa/spec.py", "graph_compiler/hlo/graph.py"},
+    "Module": {"graph_compiler/hlo/graph.py", "nki/compiler/frontend.py"},
+    "Operation": {"isa/spec.py", "nki/compiler/frontend.py"},
+    "While": {"nki/ir/nodes.py"},
+}
+"""Names of classes that documents use for two things, one of which may be a row of HLO: a name of
+NKI, of the instruction set or of `nki.compiler`, and one of HLO."""
+
+
+def public_classes() -> dict[str, set[str]]:
+    """Where public classes are defined, rows of tables left out."""
+    found: dict[str, set[str]] = {}
+    for path in sources(*CHAIN):
+        for node in tree(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                if not short(path).startswith(ROWS):
+                    found.setdefault(node.name, set()).add(short(path))
+    return found
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    found = public_classes()
+    rows = {
+        node.name
+        for path in sources(*CHAIN)
+        if short(path).startswith(ROWS)
+        for node in tree(path).body
+        if isinstance(node, ast.ClassDef)
+    }
+    assert len(rows) > 200 and len(found) > 500
+    twice = {name: files for name, files in found.items() if len(files) > 1 or name in rows}
+    assert twice == STANDARD
+
+
 def names_by_identity(node: ast.AST) -> bool:
     """Whether code uses identities of objects, but as fields of a structure of C."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "id":

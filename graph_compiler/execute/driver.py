@@ -19,7 +19,7 @@ from simulator.native.codegen.structure import Join, Structure, StructureAt, Str
 from simulator.native.codegen.text import WORD, FunctionText, Value
 from simulator.native.threads.workers import run_parts
 
-Kernel = LoopNest | Gemm | DynamicCopy | FoldKernel | SortKernel | ScatterKernel
+HostKernel = LoopNest | Gemm | DynamicCopy | FoldKernel | SortKernel | ScatterKernel
 
 END, HOST, JUMP, BRANCH = -1, -2, -3, -4
 """END: nothing is left. HOST: return. JUMP: go to record `operand`, by which `second`
@@ -108,7 +108,7 @@ class ProgramCode:
     `kernels` may be None where they are known to be on disk."""
 
     key: str
-    kernels: tuple[Kernel, ...] | None
+    kernels: tuple[HostKernel, ...] | None
 
     def __repr__(self) -> str:
         return f"program {self.key}"

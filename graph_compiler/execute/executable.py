@@ -52,7 +52,7 @@ LARGE = 1 << 16
 _NEXT, _LEFT, _TEAM = (STATE.indices[name] for name in ("next", "iterations", "team"))
 
 Array = np.ndarray[Any, Any]
-Plan = dict[str, Any]
+PlanEntries = dict[str, Any]
 """A program as plain data:
 
 `records`, `words`: as `driver` has them, as bytes. `relocations`: of pointers among the words, each
@@ -65,7 +65,7 @@ each. `shared`: whether threads help.
 """
 
 
-def planned(module: Module, threads: int = 1) -> tuple[Plan, tuple[Any, ...]]:
+def planned(module: Module, threads: int = 1) -> tuple[PlanEntries, tuple[Any, ...]]:
     """The plan of a module for a number of threads, and its kernels."""
     program = GraphProgram(HOST_MACHINE, threads)
     simplifier = Simplifier(module)
@@ -158,7 +158,7 @@ class _Assembler:
         offset = base + view.offset * item_size(view.type)
         return slot, offset, view.type, view.dims, view.strides
 
-    def plan(self, inputs: list[Any], outputs: list[Any]) -> tuple[Plan, tuple[Any, ...]]:
+    def plan(self, inputs: list[Any], outputs: list[Any]) -> tuple[PlanEntries, tuple[Any, ...]]:
         steps, dropped = self.program.steps, self.layout.dropped
         numbers: dict[Any, int] = {}
         count = 0
@@ -271,7 +271,7 @@ class Executable:
             self._run = functions.function(ProgramCode(code.key, kernels))
         self._prepare(plan)
 
-    def _prepare(self, plan: Plan) -> None:
+    def _prepare(self, plan: PlanEntries) -> None:
         """Raises NeuronError hlo-too-large."""
         self._inputs = [(PRIMITIVE_TYPES[type].numpy, tuple(dims)) for type, dims in plan["inputs"]]
         self._outputs = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Sequence
 
-from graph_compiler.schedule.steps import Host, JumpUnless, KernelCall, Label, Step
+from graph_compiler.schedule.steps import Host, JumpUnless, KernelCall, Label, ScheduleStep
 from graph_compiler.schedule.views import Buffer
 
 ALIGNMENT = 64
@@ -18,7 +18,7 @@ LoopSpan = tuple[int, int]
 """First and last position of a loop's steps."""
 
 
-def accesses(step: Step) -> list[Buffer]:
+def accesses(step: ScheduleStep) -> list[Buffer]:
     if isinstance(step, (KernelCall, Host)):
         return [*step.reads, *step.writes]
     return [step.flag.buffer] if isinstance(step, JumpUnless) else []
@@ -28,7 +28,7 @@ class MemoryPlan:
     """The memory of a program: `memory_of(buffer)`, `dropped` (positions of copies onto
     themselves), `offsets` of arena memory, and the arena's `size`."""
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, steps: Sequence[ScheduleStep]) -> None:
         self.steps = steps
         self.loops = _loops(steps)
         self._inside = self._innermost()
@@ -153,7 +153,7 @@ def _merged(before: deque[int], after: deque[int]) -> deque[int]:
     return before
 
 
-def _loops(steps: Sequence[Step]) -> list[LoopSpan]:
+def _loops(steps: Sequence[ScheduleStep]) -> list[LoopSpan]:
     """The loops, inner before outer: they begin and end with labels that nest."""
     found, open_ = [], []
     for position, step in enumerate(steps):

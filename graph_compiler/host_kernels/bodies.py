@@ -14,7 +14,7 @@ from graph_compiler.host_kernels.registers import decode, encode, kind, register
 from simulator.native.codegen.text import FunctionText, Value
 
 Strides = tuple[int, ...]
-Operand = tuple[str, Strides]
+ArrayOperand = tuple[str, Strides]
 """Type, and strides in elements."""
 
 
@@ -49,7 +49,7 @@ def _store(f: FunctionText, type: str, value: Value, place: Value) -> None:
     f.store(encode(f, type, value), place)
 
 
-def _moved(f: FunctionText, place: Value, index: Value, operand: Operand, axis: int) -> Value:
+def _moved(f: FunctionText, place: Value, index: Value, operand: ArrayOperand, axis: int) -> Value:
     """The place `index` steps along a dimension of an operand further on."""
     type, strides = operand
     step = strides[axis] * storage(type)[1]
@@ -66,8 +66,8 @@ class FoldKernel:
 
     counts: tuple[int, ...]
     reduced: tuple[bool, ...]
-    outputs: tuple[Operand, ...]
-    inputs: tuple[Operand, ...]
+    outputs: tuple[ArrayOperand, ...]
+    inputs: tuple[ArrayOperand, ...]
     body: ScalarBody
 
     def emit(self, f: FunctionText) -> None:
@@ -118,8 +118,8 @@ class SortKernel:
 
     counts: tuple[int, ...]
     taken: int
-    outputs: tuple[Operand, ...]
-    inputs: tuple[Operand, ...]
+    outputs: tuple[ArrayOperand, ...]
+    inputs: tuple[ArrayOperand, ...]
     body: ScalarBody
 
     def emit(self, f: FunctionText) -> None:
@@ -228,10 +228,10 @@ class ScatterKernel:
     whole: tuple[int, ...]
     batch: tuple[int, ...]
     window: tuple[int, ...]
-    index: Operand
+    index: ArrayOperand
     places: tuple[int, ...]
-    arrays: tuple[Operand, ...]
-    updates: tuple[Operand, ...]
+    arrays: tuple[ArrayOperand, ...]
+    updates: tuple[ArrayOperand, ...]
     body: ScalarBody
 
     def emit(self, f: FunctionText) -> None:

@@ -18,7 +18,7 @@ from nki.ir.builder.inline import inline
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction
     from graph_compiler.lower.device import DeviceProgram
-    from graph_compiler.schedule.nodes import Form, Node
+    from graph_compiler.schedule.nodes import Node, NodeForm
     from graph_compiler.schedule.schedule import Scheduler
     from nki.ir.nodes import TracedKernel
     from nki.ir.views.tensor import NkiTensor
@@ -136,7 +136,7 @@ def _check(item: Instruction, traced: TracedKernel, node: Node) -> None:
             )
 
 
-def _device_form(form: Form) -> Form:
+def _device_form(form: NodeForm) -> NodeForm:
     type, dims = form
     return DTYPES[type], dims or (1,)
 

@@ -9,7 +9,7 @@ from graph_compiler.hlo.effects import has_effect
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction
 
-Form = tuple[str, tuple[int, ...]]
+NodeForm = tuple[str, tuple[int, ...]]
 """Primitive type and dimensions of an array."""
 
 
@@ -27,7 +27,7 @@ class Node:
     def __init__(
         self,
         op: str,
-        results: list[Form],
+        results: list[NodeForm],
         operands: list[Node],
         instruction: Instruction | None = None,
         value: Any = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.hlo.operators.folding import binary_opcode
-from graph_compiler.host_kernels.bodies import FoldKernel, Operand, ScalarBody
+from graph_compiler.host_kernels.bodies import ArrayOperand, FoldKernel, ScalarBody
 from graph_compiler.host_kernels.elements import UNSUPPORTED, ElementStep
 from graph_compiler.host_kernels.loops import folds, literal
 from graph_compiler.host_kernels.registers import register
@@ -16,7 +16,7 @@ from graph_compiler.schedule.steps import KernelCall, Place, place_of
 from graph_compiler.schedule.views import MOVES, View, count_of
 
 if TYPE_CHECKING:
-    from graph_compiler.execute.driver import Kernel
+    from graph_compiler.execute.driver import HostKernel
     from graph_compiler.hlo.graph import Computation
     from graph_compiler.schedule.nodes import Node
     from graph_compiler.schedule.schedule import Scheduler
@@ -104,14 +104,14 @@ def body_of(scheduler: Scheduler, computation: Computation) -> ScalarBody | None
     return ScalarBody(tuple(node.type for node in block.parameters), tuple(steps), results)
 
 
-def operand_of(view: View) -> Operand:
+def operand_of(view: View) -> ArrayOperand:
     """Type and strides of a view."""
     return view.type, view.strides
 
 
 def call(
     scheduler: Scheduler,
-    kernel: Kernel,
+    kernel: HostKernel,
     targets: list[View],
     sources: list[View],
     in_place: bool = False,

@@ -19,7 +19,7 @@ from graph_compiler.hlo.operators.elementwise.comparison import Clamp, Select
 from graph_compiler.hlo.operators.elementwise.conversion import Convert
 from graph_compiler.hlo.operators.elementwise.unary import Unary
 from graph_compiler.hlo.operators.row import HloOperator
-from graph_compiler.schedule.nodes import Block, Form, Node
+from graph_compiler.schedule.nodes import Block, Node, NodeForm
 from graph_compiler.schedule.views import MOVES
 from isa.errors import NeuronError
 
@@ -42,7 +42,7 @@ PURE = frozenset(
 """Opcodes that are not element-wise, and are merged and folded like those that are."""
 
 
-def forms(shape: Shape) -> list[Form]:
+def forms(shape: Shape) -> list[NodeForm]:
     """The arrays of a shape, components one after another; tokens have none."""
     if shape.is_tuple:
         return [form for part in shape.tuple_shapes for form in forms(part)]

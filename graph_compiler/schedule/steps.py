@@ -11,7 +11,7 @@ from graph_compiler.schedule.views import Buffer, Dims, View, row_major
 if TYPE_CHECKING:
     import numpy as np
 
-    from graph_compiler.execute.driver import Kernel
+    from graph_compiler.execute.driver import HostKernel
     from graph_compiler.hlo.graph import Instruction
     from graph_compiler.schedule.nodes import Node
 
@@ -34,7 +34,7 @@ class KernelCall:
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: HostKernel,
         words: list[int | Place],
         reads: list[Buffer],
         writes: list[Buffer],
@@ -88,7 +88,7 @@ class JumpUnless(NamedTuple):
     flag: Place
 
 
-Step = KernelCall | Host | Label | Jump | JumpUnless
+ScheduleStep = KernelCall | Host | Label | Jump | JumpUnless
 
 
 def item_size(type: str) -> int:
@@ -140,7 +140,7 @@ class GraphProgram:
     def __init__(self, machine: Machine, threads: int = 1) -> None:
         self.machine = machine
         self.threads = threads
-        self.steps: list[Step] = []
+        self.steps: list[ScheduleStep] = []
         self.constants: list[np.ndarray[Any, Any]] = []
         self._known: dict[Any, Buffer] = {}
 

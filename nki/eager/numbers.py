@@ -26,7 +26,7 @@ from simulator.races.value_numbers import (
     EngineStates,
     Memories,
     MemoryBox,
-    Place,
+    MemoryPlace,
     deciding_attributes,
     fixed_key,
     interchangeable,
@@ -105,7 +105,7 @@ class EagerNumbers:
             self._set(core, instruction, values[position], number)
         return number
 
-    def _copy(self, core: int, target: Place, source: Place) -> int:
+    def _copy(self, core: int, target: MemoryPlace, source: MemoryPlace) -> int:
         """Copy a tile as it is; the number of what is in it."""
         if target == source:
             return -1
@@ -138,7 +138,7 @@ class EagerNumbers:
         core: int,
         instruction: Instruction,
         arguments: list[Any],
-        places: dict[int, Place],
+        places: dict[int, MemoryPlace],
     ) -> Iterator[Hashable]:
         row = instruction.row
         found: list[tuple[int, int]] = []
@@ -226,7 +226,7 @@ _word = lru_cache(maxsize=4096, typed=True)(repr)
 _NAMES = frozenset({AluOperator, ScalarEngineFunction, *ENUM_KINDS.values()})
 
 
-def _place(access: Access, storage: Storage, view: Any) -> Place:
+def _place(access: Access, storage: Storage, view: Any) -> MemoryPlace:
     """A memory, whether what it holds is common to the cores, and which part of it a view is."""
     if type(access.offset) is not int or access.vector_offset is not None:
         return _where(storage, view)
@@ -236,7 +236,7 @@ def _place(access: Access, storage: Storage, view: Any) -> Place:
     return known[1]
 
 
-def _where(storage: Storage, view: Any) -> Place:
+def _where(storage: Storage, view: Any) -> MemoryPlace:
     """As `_place`, of a view that may be another one next time."""
     tensor = storage.tensor
     shared = tensor.memory is Memory.shared_hbm or tensor.role in ("input", "constant")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from isa.machine import debug
-from simulator.checks.propagation import Execution, propagates
+from simulator.checks.propagation import InstructionUse, propagates
 
 
 @propagates(debug.PrintTensor)
-def _print_tensor(use: Execution) -> None:
+def _print_tensor(use: InstructionUse) -> None:
     use.read(use.operand(0))

@@ -6,13 +6,19 @@ import numpy as np
 
 from isa.machine import dma, gather, gpsimd, sequence
 from simulator.checks.marks import Tracked
-from simulator.checks.propagation import Execution, Mask, gathered, propagates, refuse_unwritten
+from simulator.checks.propagation import (
+    InstructionUse,
+    Mask,
+    gathered,
+    propagates,
+    refuse_unwritten,
+)
 from simulator.oracle.dma import by_column, transposed
 from simulator.oracle.gather import positions_of_group, shuffled
 from simulator.views import Array, Indirect
 
 
-def taken(use: Execution, operand: Tracked, marks: Array) -> Mask:
+def taken(use: InstructionUse, operand: Tracked, marks: Array) -> Mask:
     """Marks of elements that were taken from an operand, with a finding where they are missing."""
     if marks.all():
         return None
@@ -21,7 +27,7 @@ def taken(use: Execution, operand: Tracked, marks: Array) -> Mask:
 
 
 @propagates(gather.StreamShuffle)
-def _stream_shuffle(use: Execution) -> None:
+def _stream_shuffle(use: InstructionUse) -> None:
     dst, src = use.operand(0), use.operand(1)
     old, new = dst.mask(), src.mask()
     if old is None and new is None:
@@ -35,7 +41,7 @@ def _stream_shuffle(use: Execution) -> None:
 
 
 @propagates(gather.GatherElements)
-def _gather_elements(use: Execution) -> None:
+def _gather_elements(use: InstructionUse) -> None:
     dst, data, indices = use.operand(0), use.operand(1), use.operand(2)
     refuse_unwritten(use, indices.mask(), f"picks elements of {data.name}")
     held = data.mask()
@@ -50,7 +56,7 @@ def _gather_elements(use: Execution) -> None:
 
 
 @propagates(gather.LocalGather)
-def _local_gather(use: Execution) -> None:
+def _local_gather(use: InstructionUse) -> None:
     dst, src, index = use.operand(0), use.operand(1), use.operand(2)
     width, count = use.values[3], use.values[4]
     known, held = index.mask(), src.mask()
@@ -73,7 +79,7 @@ def _local_gather(use: Execution) -> None:
 
 
 @propagates(gpsimd.PartitionReduce)
-def _partition_reduce(use: Execution) -> None:
+def _partition_reduce(use: InstructionUse) -> None:
     dst, mask = use.operand(0), use.read(use.operand(1))
     if mask is not None:
         mask = np.logical_and.reduce(mask.reshape(mask.shape[0], -1), axis=0)
@@ -81,14 +87,14 @@ def _partition_reduce(use: Execution) -> None:
 
 
 @propagates(sequence.SequenceBounds)
-def _sequence_bounds(use: Execution) -> None:
+def _sequence_bounds(use: InstructionUse) -> None:
     dst, mask = use.operand(0), use.read(use.operand(1))
     # A bound may be anywhere in the sequence.
     dst.write(None if mask is None else np.zeros(dst.view.shape, np.bool_))
 
 
 @propagates(sequence.NonzeroWithCount)
-def _nonzero_with_count(use: Execution) -> None:
+def _nonzero_with_count(use: InstructionUse) -> None:
     dst, src = use.operand(0), use.operand(1)
     old, new = dst.mask(), src.mask()
     if old is None and new is None:
@@ -104,7 +110,7 @@ def _nonzero_with_count(use: Execution) -> None:
 
 
 @propagates(sequence.TopK)
-def _top_k(use: Execution) -> None:
+def _top_k(use: InstructionUse) -> None:
     values, indices, src = use.operand(0), use.operand(1), use.operand(2)
     held, n = src.mask(), use.values[3]
     mask: Mask = None
@@ -120,7 +126,7 @@ def _top_k(use: Execution) -> None:
 
 
 @propagates(dma.DmaTranspose)
-def _dma_transpose(use: Execution) -> None:
+def _dma_transpose(use: InstructionUse) -> None:
     dst_view, src_value = use.values[0], use.values[1]
     if dst_view is None or src_value is None:
         return

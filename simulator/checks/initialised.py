@@ -40,7 +40,7 @@ from simulator.checks.marks import (
     Tracked,
 )
 from simulator.checks.meaning import propagate
-from simulator.checks.propagation import Execution, Operands
+from simulator.checks.propagation import InstructionUse, Operands
 from simulator.views import Array, Indirect
 
 FINDINGS_KEPT = 32
@@ -154,7 +154,7 @@ class Shadow:
         """
         operands = operands or self.track(row, values)
         if self.reports:
-            propagate(Execution(self, row, state, values, operands, location))
+            propagate(InstructionUse(self, row, state, values, operands, location))
             return
         for operand in operands:
             if operand is not None:
@@ -169,11 +169,11 @@ class Shadow:
         region.settle()
         region.fill()
 
-    def found(self, use: Execution, operand: Tracked, mask: Array) -> None:
+    def found(self, use: InstructionUse, operand: Tracked, mask: Array) -> None:
         """Record a read of uninitialised elements: those outside `mask`."""
         self._record(use, operand.name, mask)
 
-    def found_registers(self, use: Execution, marks: Array) -> None:
+    def found_registers(self, use: InstructionUse, marks: Array) -> None:
         """Record a read of accumulate registers of which only those with `marks` have a value."""
         self._record(
             use,
@@ -183,19 +183,19 @@ class Shadow:
             "those that accumulate: without, the engine's registers are read as they are.",
         )
 
-    def _record(self, use: Execution, name: str, mask: Array, hint: str = "") -> None:
+    def _record(self, use: InstructionUse, name: str, mask: Array, hint: str = "") -> None:
         key = (use.location, use.row.name, name)
         if key not in self._seen and len(self.findings) < FINDINGS_KEPT:
             self._seen.add(key)
             missing = mask.size - int(np.count_nonzero(mask))
             self.findings.append(Finding(use.location, use.row.name, name, missing, hint))
 
-    def found_times_zero(self, use: Execution, operand: str, elements: int) -> None:
+    def found_times_zero(self, use: InstructionUse, operand: str, elements: int) -> None:
         """Record uninitialised elements that do not reach a result, as they are multiplied by 0."""
         if self.times_zero is None:
             self.times_zero = Finding(use.location, use.row.name, operand, elements)
 
-    def found_repeated(self, use: Execution, row: int, times: int) -> None:
+    def found_repeated(self, use: InstructionUse, row: int, times: int) -> None:
         """Record that a scatter writes a row several times."""
         what = f"{use.row.name} writes row {row} of the tensor {times} times"
         self.repeated.setdefault(use.location, what)

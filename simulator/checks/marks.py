@@ -22,7 +22,7 @@ from simulator.memory import zeros
 from simulator.oracle.control import fill_sentinel
 from simulator.views import Array
 
-Box = tuple[int, int, int, int]
+MarkedBox = tuple[int, int, int, int]
 
 CLEAN, EMPTY, MIXED, DEAD = range(4)
 """States of a region: all initialised; nothing written; marks tell; its memory was given away."""
@@ -116,7 +116,7 @@ class MarkedRegion:
         "unsettled",
     )
 
-    def __init__(self, space: Space, box: Box, state: int = EMPTY) -> None:
+    def __init__(self, space: Space, box: MarkedBox, state: int = EMPTY) -> None:
         first, last, low, high = box
         # The space holds its regions, not they it: memory goes as soon as nobody uses it.
         self.space: Space = weakref.proxy(space)
@@ -219,7 +219,7 @@ class Space:
         self.arena = pitch > 0
         self.pitch = pitch or max(self.size, 1)
         self._marks: Array | None = None
-        self._regions: dict[Box, MarkedRegion] = {}
+        self._regions: dict[MarkedBox, MarkedRegion] = {}
         self._in_order: list[MarkedRegion] = []
         self._boxes: Array = _NO_BOXES
         self.whole: MarkedRegion | None = None
@@ -336,14 +336,14 @@ class Space:
             self._forget()
             self._rest.unsettled = False
 
-    def _box(self, view: Array) -> Box:
+    def _box(self, view: Array) -> MarkedBox:
         """Partitions [first, last) and bytes [low, high) of each that a view touches."""
         offset = view.__array_interface__["data"][0] - self.address
         return self._box_at(offset, view.itemsize, view.shape, view.strides)
 
     def _box_at(
         self, offset: int, itemsize: int, shape: Sequence[int], strides: Sequence[int]
-    ) -> Box:
+    ) -> MarkedBox:
         """As `_box`, for a view that begins `offset` bytes behind the memory's beginning."""
         partition, low = divmod(offset, self.pitch)
         high = low + itemsize
@@ -400,7 +400,7 @@ class Space:
         box = self._box_at(offset, itemsize, shape, strides)
         return self._regions.get(box) or self._enter(box)
 
-    def region_at(self, box: Box) -> MarkedRegion | None:
+    def region_at(self, box: MarkedBox) -> MarkedRegion | None:
         """The region of an allocation in these partitions and bytes, whether it lives or not."""
         return self._regions.get(box)
 
@@ -417,7 +417,7 @@ class Space:
             found = next((r for r in self._touching(box) if _within(box, r.box)), None)
         return found
 
-    def _enter(self, box: Box) -> MarkedRegion:
+    def _enter(self, box: MarkedBox) -> MarkedRegion:
         """A new region; it knows its rivals, and they know it."""
         region = MarkedRegion(self, box, DEAD)
         region.rivals = self._touching(box)
@@ -432,7 +432,7 @@ class Space:
         self._regions[box] = region
         return region
 
-    def _touching(self, box: Box) -> list[MarkedRegion]:
+    def _touching(self, box: MarkedBox) -> list[MarkedRegion]:
         """The regions, dead ones too, that share bytes with a box."""
         first, last, low, high = self._boxes[:, : len(self._in_order)]
         shared = low < box[3]
@@ -462,7 +462,7 @@ class Space:
         None where none does."""
         return self._living(self._box_at(offset, itemsize, shape, strides))
 
-    def _living(self, box: Box) -> MarkedRegion | None:
+    def _living(self, box: MarkedBox) -> MarkedRegion | None:
         if self.whole is not None:
             return self.whole
         region = self._regions.get(box)
@@ -495,7 +495,7 @@ def _run(
     return run, outer[::-1]
 
 
-def _within(inner: Box, outer: Box) -> bool:
+def _within(inner: MarkedBox, outer: MarkedBox) -> bool:
     return (
         outer[0] <= inner[0]
         and inner[1] <= outer[1]

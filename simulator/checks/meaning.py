@@ -12,7 +12,7 @@ from isa.meaning import Apply, Choose, Element, Pattern, Previous, Term, Unchang
 from isa.spec import MachineInstruction
 from simulator.checks.propagation import (
     PROPAGATION,
-    Execution,
+    InstructionUse,
     Mask,
     both,
     element_wise,
@@ -31,7 +31,7 @@ from simulator.oracle.meaning import Values, chosen
 from simulator.views import Array
 
 
-def propagate(use: Execution) -> None:
+def propagate(use: InstructionUse) -> None:
     """Read the marks of the operands of an instruction and write those of its results."""
     for operand in use.operands:
         if operand is not None and operand.index is not None:
@@ -40,7 +40,7 @@ def propagate(use: Execution) -> None:
 
 
 @cache
-def _of_meaning(row: type[MachineInstruction]) -> Callable[[Execution], None]:
+def _of_meaning(row: type[MachineInstruction]) -> Callable[[InstructionUse], None]:
     """How marks pass through a row that has no function of its own: element by element, unless its
     meaning folds, chooses or carries on."""
     meaning = row.meaning
@@ -50,7 +50,7 @@ def _of_meaning(row: type[MachineInstruction]) -> Callable[[Execution], None]:
     return _by_meaning if special else element_wise
 
 
-def _by_meaning(use: Execution) -> None:
+def _by_meaning(use: InstructionUse) -> None:
     meaning, dst = use.row.meaning, use.operand(0)
     assert meaning is not None
     mask = _marks(use, meaning.result, Values(use.row, tuple(use.values)), None)
@@ -70,7 +70,7 @@ def _by_meaning(use: Execution) -> None:
     dst.write(of_elements(mask, dst.view.shape))
 
 
-def _marks(use: Execution, term: Term, values: Values, needed: Array | None) -> Mask:
+def _marks(use: InstructionUse, term: Term, values: Values, needed: Array | None) -> Mask:
     """Marks of a term; those of elements that are not `needed` are not looked at."""
     if isinstance(term, (Element, Pattern)):
         return _read(use, term.field, values, needed)
@@ -94,7 +94,7 @@ def _marks(use: Execution, term: Term, values: Values, needed: Array | None) -> 
     return found
 
 
-def _read(use: Execution, field: str, values: Values, needed: Array | None) -> Mask:
+def _read(use: InstructionUse, field: str, values: Values, needed: Array | None) -> Mask:
     """Marks of an operand's elements, recording a finding where one that counts is missing."""
     operand = use.operands[use.row.field_names.index(field)]
     mask = None if operand is None else operand.mask()

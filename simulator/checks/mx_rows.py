@@ -16,7 +16,7 @@ from isa.machine import mx
 from isa.machine.mx import GROUP_PARTITIONS
 from simulator.checks.marks import Tracked
 from simulator.checks.propagation import (
-    Execution,
+    InstructionUse,
     Mask,
     both,
     load_marks,
@@ -31,7 +31,7 @@ LANES = 4
 
 
 @propagates(mx.QuantizeMx)
-def _quantize(use: Execution) -> None:
+def _quantize(use: InstructionUse) -> None:
     dst, src, scale = use.operand(0), use.operand(1), use.operand(2)
     partitions = dst.view.shape[0]
     rows = scale_rows(partitions)
@@ -52,7 +52,7 @@ def _by_element(groups: Array) -> Array:
     return np.repeat(groups, GROUP_PARTITIONS, axis=0)
 
 
-def _scaled(use: Execution, data: Tracked, scale: Tracked) -> Mask:
+def _scaled(use: InstructionUse, data: Tracked, scale: Tracked) -> Mask:
     """Which packed elements [P, n] are initialised together with their scales; None for all."""
     shape = data.view.shape
     mask = use.read(data)
@@ -71,12 +71,12 @@ def _scaled(use: Execution, data: Tracked, scale: Tracked) -> Mask:
 
 
 @propagates(mx.LoadStationaryMx)
-def _load(use: Execution) -> None:
+def _load(use: InstructionUse) -> None:
     load_marks(use, _scaled(use, use.operand(0), use.operand(1)), use.values[2], 0)
 
 
 @propagates(mx.MultiplyMovingMx)
-def _multiply(use: Execution) -> None:
+def _multiply(use: InstructionUse) -> None:
     dst, accumulate, row = use.operand(0), use.values[3], use.values[4]
     streamed = _scaled(use, use.operand(1), use.operand(2))
     stationary = use.shadow.stationary.get((use.state.number, row, 0))

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 Mask = Array | None
 Operands = tuple[Tracked | None, ...]
 
-PROPAGATION: dict[str, Callable[[Execution], None]] = {}
+PROPAGATION: dict[str, Callable[[InstructionUse], None]] = {}
 """By row name; rows that are not here are element-wise."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Execution:
+class InstructionUse:
     """One execution of an instruction, as propagation sees it."""
 
     shadow: Shadow
@@ -52,7 +52,7 @@ class Execution:
         return mask
 
 
-def refuse_unwritten(use: Execution, mask: Mask, purpose: str) -> None:
+def refuse_unwritten(use: InstructionUse, mask: Mask, purpose: str) -> None:
     """Raise uninitialised-control unless all of what decides what runs was written, by its mask."""
     if mask is not None and not mask.all():
         missing = mask.size - int(np.count_nonzero(mask))
@@ -65,8 +65,8 @@ def refuse_unwritten(use: Execution, mask: Mask, purpose: str) -> None:
 
 def propagates(
     *rows: type[MachineInstruction],
-) -> Callable[[Callable[[Execution], None]], Callable[[Execution], None]]:
-    def register(function: Callable[[Execution], None]) -> Callable[[Execution], None]:
+) -> Callable[[Callable[[InstructionUse], None]], Callable[[InstructionUse], None]]:
+    def register(function: Callable[[InstructionUse], None]) -> Callable[[InstructionUse], None]:
         for row in rows:
             PROPAGATION[row.name] = function
         return function
@@ -98,12 +98,14 @@ def spread(mask: Mask, shape: tuple[int, ...]) -> Mask:
     return np.broadcast_to(column, shape)
 
 
-def _combined(use: Execution, shape: tuple[int, ...]) -> Mask:
+def _combined(use: InstructionUse, shape: tuple[int, ...]) -> Mask:
     """Marks of an element-wise function of all operands that are read."""
     return element_wise_mask(use, shape, use.row.reads)
 
 
-def element_wise_mask(use: Execution, shape: tuple[int, ...], positions: Sequence[int]) -> Mask:
+def element_wise_mask(
+    use: InstructionUse, shape: tuple[int, ...], positions: Sequence[int]
+) -> Mask:
     """Marks of an element-wise function of the operands at these positions."""
     mask: Mask = None
     for position in positions:
@@ -113,7 +115,7 @@ def element_wise_mask(use: Execution, shape: tuple[int, ...], positions: Sequenc
     return mask
 
 
-def element_wise(use: Execution) -> None:
+def element_wise(use: InstructionUse) -> None:
     for position in use.row.writes:
         operand = use.operands[position]
         if operand is not None:
@@ -121,7 +123,7 @@ def element_wise(use: Execution) -> None:
 
 
 @propagates(vector.TensorReduce)
-def _tensor_reduce(use: Execution) -> None:
+def _tensor_reduce(use: InstructionUse) -> None:
     dst, data, axes = use.operand(0), use.operand(1), use.values[3]
     mask = use.read(data)
     if mask is not None:
@@ -130,24 +132,24 @@ def _tensor_reduce(use: Execution) -> None:
 
 
 @propagates(vector.Transpose32)
-def _transpose32(use: Execution) -> None:
+def _transpose32(use: InstructionUse) -> None:
     mask = use.read(use.operand(1))
     use.operand(0).write(None if mask is None else mask.reshape(mask.shape[0], -1).T)
 
 
 @propagates(tensor.LoadStationary)
-def _load_stationary(use: Execution) -> None:
+def _load_stationary(use: InstructionUse) -> None:
     load_marks(use, use.read(use.operand(0)), use.values[1], use.values[2])
 
 
 @propagates(tensor.LoadStationaryPairs)
-def _load_stationary_pairs(use: Execution) -> None:
+def _load_stationary_pairs(use: InstructionUse) -> None:
     mask = use.read(use.operand(0))
     merged = None if mask is None else mask.reshape(2 * mask.shape[0], -1)
     load_marks(use, merged, use.values[1], 0)
 
 
-def load_marks(use: Execution, mask: Mask, row: int, column: int) -> None:
+def load_marks(use: InstructionUse, mask: Mask, row: int, column: int) -> None:
     """Marks [k, *free] of a tile that is loaded at a corner of the array."""
     key = (use.state.number, row, column)
     if mask is None:
@@ -157,19 +159,21 @@ def load_marks(use: Execution, mask: Mask, row: int, column: int) -> None:
 
 
 @propagates(tensor.MultiplyMoving, tensor.MultiplyMovingOneZero, tensor.TransposeMoving)
-def _multiply_moving(use: Execution) -> None:
+def _multiply_moving(use: InstructionUse) -> None:
     accumulate, row, column = use.values[2:5]
     multiply_marks(use, use.read(use.operand(1)), accumulate, row, column)
 
 
 @propagates(tensor.MultiplyMovingPairs)
-def _multiply_moving_pairs(use: Execution) -> None:
+def _multiply_moving_pairs(use: InstructionUse) -> None:
     mask = use.read(use.operand(1))
     merged = None if mask is None else mask.reshape(2 * mask.shape[0], -1)
     multiply_marks(use, merged, use.values[2], use.values[3], 0)
 
 
-def multiply_marks(use: Execution, streamed: Mask, accumulate: bool, row: int, column: int) -> None:
+def multiply_marks(
+    use: InstructionUse, streamed: Mask, accumulate: bool, row: int, column: int
+) -> None:
     """A result is initialised when its column of the loaded tile and its column of `streamed`
     [k, *free] are, and, accumulating, what it is added to."""
     dst = use.operand(0)
@@ -188,7 +192,7 @@ def multiply_marks(use: Execution, streamed: Mask, accumulate: bool, row: int, c
 
 
 @propagates(tensor.TransposeStationary)
-def _transpose_stationary(use: Execution) -> None:
+def _transpose_stationary(use: InstructionUse) -> None:
     mask = use.shadow.stationary.get((use.state.number, 0, 0))
     dst = use.operand(0)
     if mask is not None and use.values[2]:
@@ -197,7 +201,7 @@ def _transpose_stationary(use: Execution) -> None:
 
 
 @propagates(scalar.ActReadAccumulator)
-def read_accumulators(use: Execution) -> None:
+def read_accumulators(use: InstructionUse) -> None:
     dst = use.operand(0)
     rows = use.shadow.accumulator_marks(use.state, dst.view.shape[0])
     if rows.all():
@@ -208,7 +212,7 @@ def read_accumulators(use: Execution) -> None:
 
 
 @propagates(dma.DmaCopy)
-def _dma_copy(use: Execution) -> None:
+def _dma_copy(use: InstructionUse) -> None:
     dst_value, src_value = use.values[0], use.values[1]
     if dst_value is None or src_value is None:
         return
@@ -216,12 +220,12 @@ def _dma_copy(use: Execution) -> None:
 
 
 @propagates(dma.DmaCompute)
-def _dma_compute(use: Execution) -> None:
+def _dma_compute(use: InstructionUse) -> None:
     sources = range(1, 1 + dma.MOST_SOURCES)
     _moved(use, [position for position in sources if use.values[position] is not None])
 
 
-def _moved(use: Execution, sources: Sequence[int]) -> None:
+def _moved(use: InstructionUse, sources: Sequence[int]) -> None:
     """dst = an element-wise function of the sources, of which rows may be skipped."""
     dst, dst_value = use.operand(0), use.values[0]
     shape = dst_value.shape
@@ -247,7 +251,7 @@ def _moved(use: Execution, sources: Sequence[int]) -> None:
     dst.write(None if mask is None else mask.reshape(shape))
 
 
-def gathered(use: Execution, src: Tracked, value: Any) -> tuple[Mask, Mask]:
+def gathered(use: InstructionUse, src: Tracked, value: Any) -> tuple[Mask, Mask]:
     """Marks of the rows read, and which rows are moved at all (None: all)."""
     if not isinstance(value, Indirect):
         return use.read(src), None
@@ -264,7 +268,7 @@ def gathered(use: Execution, src: Tracked, value: Any) -> tuple[Mask, Mask]:
     return rows, inside
 
 
-def _scatter(use: Execution, value: Indirect, mask: Mask, moved: Mask) -> None:
+def _scatter(use: InstructionUse, value: Indirect, mask: Mask, moved: Mask) -> None:
     dst = use.operand(0)
     index, inside = value.rows()
     moved = both(moved, inside)
@@ -279,21 +283,21 @@ def _scatter(use: Execution, value: Indirect, mask: Mask, moved: Mask) -> None:
 
 
 @propagates(control.RegisterLoad)
-def _register_load(use: Execution) -> None:
+def _register_load(use: InstructionUse) -> None:
     refuse_unwritten(use, use.operand(1).mask(), "a register loads")
 
 
 @propagates(control.RegisterStore)
-def _register_store(use: Execution) -> None:
+def _register_store(use: InstructionUse) -> None:
     use.operand(0).write(None)
 
 
 @propagates(control.SendReceive)
-def _send_receive(use: Execution) -> None:
+def _send_receive(use: InstructionUse) -> None:
     """What arrives is the other core's, and followed where it is delivered."""
     use.read(use.operand(1))
 
 
 @propagates(control.CoreBarrier)
-def _core_barrier(use: Execution) -> None:
+def _core_barrier(use: InstructionUse) -> None:
     """The tensor of a barrier is named, not accessed."""

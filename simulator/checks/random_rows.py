@@ -6,18 +6,18 @@ from __future__ import annotations
 import numpy as np
 
 from isa.machine import random
-from simulator.checks.propagation import Execution, Mask, both, element_wise_mask, propagates
+from simulator.checks.propagation import InstructionUse, Mask, both, element_wise_mask, propagates
 from simulator.views import Array
 
 
-def _lanes(use: Execution, count: int) -> Array:
+def _lanes(use: InstructionUse, count: int) -> Array:
     """Which generators of an instruction on `count` partitions are initialised, [count]."""
     state = use.state
     start = state.start_partition
     return _all_lanes(use)[start : start + count]
 
 
-def _all_lanes(use: Execution) -> Array:
+def _all_lanes(use: InstructionUse) -> Array:
     state, known = use.state, use.shadow.generators
     key = state.number, state.engine
     if key not in known:
@@ -25,7 +25,7 @@ def _all_lanes(use: Execution) -> Array:
     return known[key]
 
 
-def _drawn(use: Execution, shape: tuple[int, ...]) -> Mask:
+def _drawn(use: InstructionUse, shape: tuple[int, ...]) -> Mask:
     lanes = _lanes(use, shape[0])
     if lanes.all():
         return None
@@ -33,19 +33,19 @@ def _drawn(use: Execution, shape: tuple[int, ...]) -> Mask:
 
 
 @propagates(random.RandomBits, random.RandomUniform, random.Dropout, random.GetRandomState)
-def _random_numbers(use: Execution) -> None:
+def _random_numbers(use: InstructionUse) -> None:
     dst = use.operand(0)
     shape = dst.view.shape
     dst.write(both(element_wise_mask(use, shape, use.row.reads), _drawn(use, shape)))
 
 
 @propagates(random.SeedRandom)
-def _seed_random(use: Execution) -> None:
+def _seed_random(use: InstructionUse) -> None:
     _all_lanes(use)[...] = use.read(use.operand(0)) is None
 
 
 @propagates(random.SetRandomState)
-def _set_random_state(use: Execution) -> None:
+def _set_random_state(use: InstructionUse) -> None:
     words = use.operand(0)
     mask = use.read(words)
     lanes = _lanes(use, words.view.shape[0])

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from isa.machine import ranks
-from simulator.checks.propagation import Execution, propagates
+from simulator.checks.propagation import InstructionUse, propagates
 
 
 @propagates(ranks.RankExchange)
-def _rank_exchange(use: Execution) -> None:
+def _rank_exchange(use: InstructionUse) -> None:
     use.read(use.operand(1))
     use.operand(0).write(None)
 
 
 @propagates(ranks.RankNumber)
-def _rank_number(use: Execution) -> None:
+def _rank_number(use: InstructionUse) -> None:
     use.operand(0).write(None)

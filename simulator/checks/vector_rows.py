@@ -9,7 +9,7 @@ from isa.machine import accumulate, search, statistics
 from isa.machine.scalar import ACCUMULATORS
 from isa.spec import MachineInstruction
 from simulator.checks.propagation import (
-    Execution,
+    InstructionUse,
     Mask,
     both,
     propagates,
@@ -38,7 +38,7 @@ def of_elements(mask: Mask, shape: tuple[int, ...]) -> Mask:
 
 
 def accumulated(
-    use: Execution, mask: Mask, command: ReduceCommand, initial: int | None = None
+    use: InstructionUse, mask: Mask, command: ReduceCommand, initial: int | None = None
 ) -> None:
     """Follow results with these marks into the accumulate registers. `initial` is the position of
     the operand that load_reduce loads. What idle leaves in the registers is undefined
@@ -61,7 +61,7 @@ def accumulated(
 propagates(accumulate.VectorReadAccumulator)(read_accumulators)
 
 
-def cumulated(use: Execution, mask: Mask, command: ReduceCommand, initial: int | None) -> Mask:
+def cumulated(use: InstructionUse, mask: Mask, command: ReduceCommand, initial: int | None) -> Mask:
     """Follow a running fold of elements with these marks; the marks of its results."""
     accumulated(use, None, command, initial)
     registers = use.shadow.accumulator_marks(use.state, use.operand(0).view.shape[0])
@@ -83,7 +83,7 @@ def _whole(mask: Mask) -> Mask:
 
 
 @propagates(search.Max8, search.FindIndex8, statistics.BnStats, statistics.BnAggregate)
-def _of_whole_partitions(use: Execution) -> None:
+def _of_whole_partitions(use: InstructionUse) -> None:
     mask: Mask = None
     for position in use.row.reads:
         mask = both(mask, _whole(use.read(use.operand(position))))
@@ -92,7 +92,7 @@ def _of_whole_partitions(use: Execution) -> None:
 
 
 @propagates(search.MatchReplace8)
-def _match_replace8(use: Execution) -> None:
+def _match_replace8(use: InstructionUse) -> None:
     dst, indices = use.operand(0), use.operands[4]
     data, values = use.read(use.operand(1)), _whole(use.read(use.operand(2)))
     # Whether an element is the first occurrence depends on those before it.

@@ -41,11 +41,11 @@ from simulator.oracle import (  # noqa: F401  (each registers its kernels)
 )
 from simulator.oracle.control import fill_sentinel, load_register, store_register
 from simulator.oracle.meaning import kernel_of
-from simulator.oracle.table import KERNELS, Kernel
+from simulator.oracle.table import KERNELS, NumpyKernel
 
 __all__ = [
     "KERNELS",
-    "Kernel",
+    "NumpyKernel",
     "fill_sentinel",
     "kernel_of",
     "load_register",

@@ -33,7 +33,7 @@ from simulator.numerics.conversion import convert, load_fp32, store, store_integ
 from simulator.numerics.expressions import native_integers
 from simulator.oracle.accumulate import accumulate, columns_first, cumulate
 from simulator.oracle.elementwise import affine_values, as_column, direct, finish, like
-from simulator.oracle.table import KERNELS, Kernel
+from simulator.oracle.table import KERNELS, NumpyKernel
 from simulator.views import Array, bits, dtype_name
 
 _INTEGERS = frozenset({"int32", "uint32"})
@@ -292,7 +292,7 @@ def _computing(meaning: Meaning) -> Callable[..., None]:
 
 def kernel_of(row: type[MachineInstruction]) -> Callable[..., Any]:
     """What executes a use of a row: `kernel(state, *values)`. Raises KeyError for control."""
-    found: Kernel | None = KERNELS.get(row.name)
+    found: NumpyKernel | None = KERNELS.get(row.name)
     if found is None and row.meaning is not None:
         found = KERNELS[row.name] = partial(_computing(row.meaning), row)
     return KERNELS[row.name] if found is None else found

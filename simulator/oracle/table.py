@@ -7,16 +7,16 @@ from typing import Any
 
 from isa.spec import MachineInstruction
 
-Kernel = Callable[..., Any]
+NumpyKernel = Callable[..., Any]
 
-KERNELS: dict[str, Kernel] = {}
+KERNELS: dict[str, NumpyKernel] = {}
 """Kernel of every computing machine-instruction row, by row name."""
 
 
-def kernel(row: type[MachineInstruction]) -> Callable[[Kernel], Kernel]:
+def kernel(row: type[MachineInstruction]) -> Callable[[NumpyKernel], NumpyKernel]:
     """Registers the decorated function as the semantics of `row`."""
 
-    def register(function: Kernel) -> Kernel:
+    def register(function: NumpyKernel) -> NumpyKernel:
         if row.name in KERNELS:
             raise ValueError(f"{row.name} has a kernel already")
         KERNELS[row.name] = function

@@ -130,11 +130,11 @@ def _modelled(program: Program, timeline: Timeline) -> dict[Key, list[tuple[floa
     return found
 
 
-Row = tuple[float, float, str, str]
+MeasuredRow = tuple[float, float, str, str]
 """Start and duration in ns, engine, and line of an instruction."""
 
 
-def read_instructions(path: str) -> list[Row]:
+def read_instructions(path: str) -> list[MeasuredRow]:
     """The instructions of an export that have a line, in its order."""
     file = Path(path)
     if not file.is_file():
@@ -149,7 +149,7 @@ def read_instructions(path: str) -> list[Row]:
     return found
 
 
-def _row(row: Mapping[str, Any]) -> Row:
+def _row(row: Mapping[str, Any]) -> MeasuredRow:
     """An instruction by the names of the schema, or those of the earlier JSON."""
     start = row["start_ts"] if "start_ts" in row else row["timestamp"]
     ns = row["duration_ns"] if "duration_ns" in row else row["duration"]

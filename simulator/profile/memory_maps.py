@@ -62,13 +62,13 @@ def memory_maps(
         yield MemoryMap(memory, size, used, held)
 
 
-Box = tuple[Memory, int, int, int, int]
+MapBox = tuple[Memory, int, int, int, int]
 """Memory, first partition, partitions, first byte of a partition, bytes."""
 
 
 def _begun(
     streams: Mapping[Engine, StreamColumns], core: CoreTimeline
-) -> Iterator[tuple[float, Box]]:
+) -> Iterator[tuple[float, MapBox]]:
     """When allocations begin: with the next instruction of their stream."""
     for engine, columns in streams.items():
         first = np.full(columns.order.size + 1, np.inf)
@@ -97,7 +97,7 @@ def _allocations(columns: StreamColumns) -> list[tuple[int, AccessPattern, int]]
     return sorted(found, key=lambda one: one[0])
 
 
-def _names(storages: Sequence[StorageRecord], rows: Sequence[tuple[float, Box]]) -> list[str]:
+def _names(storages: Sequence[StorageRecord], rows: Sequence[tuple[float, MapBox]]) -> list[str]:
     """The name of each allocation: those of one place have their names in the order of time."""
     known: dict[tuple[Any, ...], list[str]] = {}
     for one in storages:
@@ -113,7 +113,7 @@ def _names(storages: Sequence[StorageRecord], rows: Sequence[tuple[float, Box]])
     return found
 
 
-def _ends(rows: Sequence[tuple[float, Box]], total: float) -> list[float]:
+def _ends(rows: Sequence[tuple[float, MapBox]], total: float) -> list[float]:
     """Until when each allocation has its bytes: another one begins there, or the run ends."""
     ends = [total] * len(rows)
     alive: list[int] = []
@@ -128,7 +128,7 @@ def _ends(rows: Sequence[tuple[float, Box]], total: float) -> list[float]:
     return ends
 
 
-def _share(one: Box, other: Box) -> bool:
+def _share(one: MapBox, other: MapBox) -> bool:
     return (
         one[3] < other[3] + other[4]
         and other[3] < one[3] + one[4]

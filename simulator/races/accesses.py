@@ -19,7 +19,7 @@ from isa.columns import Flags, Integers, counted, distinct, elements, joined, or
 from isa.columns.cells import Grid, coarsened, decisive_pairs
 from simulator.races.boxes import RegionColumns
 from simulator.races.clocks import Clocks, ExpansionSteps
-from simulator.races.prepare import OperandColumns, Prepared
+from simulator.races.prepare import Prepared, TemplateOperands
 from simulator.races.regions import OverlapCache
 
 _PAIRS = 1 << 22
@@ -41,7 +41,7 @@ class StepAccesses:
     """
 
     def __init__(
-        self, prepared: Prepared, steps: ExpansionSteps, operands: OperandColumns | None = None
+        self, prepared: Prepared, steps: ExpansionSteps, operands: TemplateOperands | None = None
     ) -> None:
         self._prepared = prepared
         self._steps = steps

@@ -61,7 +61,7 @@ class TemplateOperand(NamedTuple):
     write: bool
 
 
-OperandColumns = tuple[Integers, Integers, Integers, Integers]
+TemplateOperands = tuple[Integers, Integers, Integers, Integers]
 
 
 class TemplateColumns:
@@ -236,7 +236,7 @@ class Prepared:
         self.template, self.kinds.of = np.concatenate(template), np.concatenate(kind)
         self._row_at, self._flat = np.concatenate(row_at), np.concatenate(flat)
 
-    def operands(self, wanted: Callable[[int], bool]) -> OperandColumns:
+    def operands(self, wanted: Callable[[int], bool]) -> TemplateOperands:
         """The operands in wanted memories, in columns: where those of each template start, and by
         operand its pattern, its column and whether it is written."""
         kept = [

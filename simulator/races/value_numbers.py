@@ -260,7 +260,7 @@ def _apart(pieces: list[Piece]) -> tuple[bool, int]:
     return int(meets.sum()) == len(pieces), int(sizes[exact != 0].sum())
 
 
-Place = tuple[Hashable, bool, MemoryBox]
+MemoryPlace = tuple[Hashable, bool, MemoryBox]
 """A memory, whether it is shared, and a box in it."""
 
 
@@ -299,7 +299,7 @@ class Memories:
         place = memory, shared, box
         return self._number(place, *self._pieces(core, place))
 
-    def _number(self, place: Place, pieces: list[Piece], whole: bool) -> int:
+    def _number(self, place: MemoryPlace, pieces: list[Piece], whole: bool) -> int:
         memory, shared, box = place
         # Values may begin before the box, and boxes that are not exact before their first byte.
         key = [
@@ -317,7 +317,7 @@ class Memories:
         number = self._number(place, pieces, whole)
         return BoxContents(box.extent, pieces if whole and box.exact else None, number)
 
-    def put(self, core: int, place: Place, tile: BoxContents) -> None:
+    def put(self, core: int, place: MemoryPlace, tile: BoxContents) -> None:
         """A core gets a tile: what is in it was made as it was made."""
         memory, shared, to = place
         if tile.pieces is None or not to.exact or to.extent != tile.extent:
@@ -330,7 +330,7 @@ class Memories:
         ]
         self._place(core, place, pieces)
 
-    def _place(self, core: int, place: Place, pieces: Sequence[Piece]) -> None:
+    def _place(self, core: int, place: MemoryPlace, pieces: Sequence[Piece]) -> None:
         memory, shared, box = place
         contents = (self._since if shared else self._own).setdefault(core, {})
         if memory not in contents:
@@ -339,7 +339,7 @@ class Memories:
         if shared and memory in self._seen.get(core, ()):
             self._seen[core][memory].place(box, pieces)
 
-    def _pieces(self, core: int, place: Place) -> tuple[list[Piece], bool]:
+    def _pieces(self, core: int, place: MemoryPlace) -> tuple[list[Piece], bool]:
         """What a core sees in a box, and whether that is all of it."""
         memory, shared, box = place
         contents = self._shared(core, memory) if shared else self._own.get(core, {}).get(memory)

@@ -25,7 +25,7 @@ from isa.enums import Engine
 from isa.machine import dma
 from isa.spec import Instruction
 from simulator.checks.engine_marks import EngineEffect, effect_of
-from simulator.checks.marks import Box
+from simulator.checks.marks import MarkedBox
 from simulator.straight_line.live_ranges import AccessSequence, Lives, TouchedOperand
 from simulator.uses import Uses, uses_of
 
@@ -60,7 +60,7 @@ class Elision(NamedTuple):
 class CoreElision:
     """What is known of the streams of a core, and where its allocations lie, by number."""
 
-    boxes: list[Box] = field(default_factory=list)
+    boxes: list[MarkedBox] = field(default_factory=list)
     streams: dict[Engine, Elision] = field(default_factory=dict)
 
     def stream(self, engine: Engine, instructions: Sequence[Instruction]) -> Elision:

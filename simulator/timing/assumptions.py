@@ -14,7 +14,7 @@ from typing import Any
 from isa.enums import Engine
 from isa.target import Figure, Target
 
-Place = tuple[int, Engine, int]
+TransferPlace = tuple[int, Engine, int]
 """An instruction of a program: core, engine, index in its stream."""
 
 
@@ -30,7 +30,7 @@ class Assumptions:
     tables_kept: bool = False
     ports_apart: bool = False
     dma_apart: bool = False
-    independent: frozenset[Place] = frozenset()
+    independent: frozenset[TransferPlace] = frozenset()
     once: bool = False
 
     @staticmethod

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from isa.enums import DgeMode, Engine
 from simulator.timing.critical import CriticalPath
 
-Span = tuple[float, float, int, int]
+TimelineSpan = tuple[float, float, int, int]
 """Start and end in ns, index of the instruction in its stream, iteration of its innermost loop."""
 
 
@@ -38,7 +38,7 @@ class Spans:
     def __len__(self) -> int:
         return len(self.start)
 
-    def __iter__(self) -> Iterator[Span]:
+    def __iter__(self) -> Iterator[TimelineSpan]:
         return zip(self.start, self.end, self.index, self.iteration)
 
 

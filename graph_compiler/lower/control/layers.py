@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from graph_compiler.schedule.nodes import Block, Form, Node, is_effect
+from graph_compiler.schedule.nodes import Block, Node, NodeForm, is_effect
 from graph_compiler.schedule.simplify import is_uniform
 from graph_compiler.schedule.structure import computation_digest, stated_attributes
 from graph_compiler.schedule.views import count_of
@@ -365,7 +365,7 @@ def _rolled(
     return node
 
 
-def _form_of(node: Node) -> Form:
+def _form_of(node: Node) -> NodeForm:
     return node.type, node.dims
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from graph_compiler.schedule.nodes import Node
 
 Value = NkiTensor | float | int
-Form = Callable[[Sequence[Any], ElementStep], NkiTensor]
+ElementForm = Callable[[Sequence[Any], ElementStep], NkiTensor]
 
 ALL_INTEGERS = 2.0**23
 """From here on every fp32 number is an integer."""
@@ -46,31 +46,31 @@ def dtype_of(step: ElementStep) -> str:
     return DTYPES[step.type]
 
 
-def _function(name: str) -> Form:
+def _function(name: str) -> ElementForm:
     """A function of `nki.language`, rounded to the result's type."""
     function = getattr(nl, name)
     return lambda values, step: function(*values, dtype=dtype_of(step))
 
 
-def _unary(name: str) -> dict[str, Form]:
+def _unary(name: str) -> dict[str, ElementForm]:
     return {"real": _function(name)}
 
 
-def _whole(form: Form) -> dict[str, Form]:
+def _whole(form: ElementForm) -> dict[str, ElementForm]:
     """A form for integers of every width."""
     return {"signed": form, "unsigned": form}
 
 
-def _wrapping(op: str, form: Form) -> dict[str, Form]:
+def _wrapping(op: str, form: ElementForm) -> dict[str, ElementForm]:
     """A form for 32-bit integers, which wrap around, for those of every width."""
     return _whole(integers.wrapped(form, op))
 
 
-def _numbers(name: str) -> dict[str, Form]:
+def _numbers(name: str) -> dict[str, ElementForm]:
     return {"real": _function(name), **_whole(_function(name))}
 
 
-def _wrapping_numbers(name: str) -> dict[str, Form]:
+def _wrapping_numbers(name: str) -> dict[str, ElementForm]:
     return {"real": _function(name), **_wrapping(name, _function(name))}
 
 
@@ -139,7 +139,7 @@ def _signed_as(result: NkiTensor, x: NkiTensor) -> NkiTensor:
     return angles.with_sign(nl.abs(result, dtype="float32"), nl.copy(x, dtype="float32"))
 
 
-def _zero_signed(name: str) -> dict[str, Form]:
+def _zero_signed(name: str) -> dict[str, ElementForm]:
     """A function whose results have the operand's sign; zeros too."""
     function = getattr(nl, name)
 
@@ -258,7 +258,7 @@ def _same(values: Sequence[Any], step: ElementStep) -> NkiTensor:
 
 _LOGICAL = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}
 
-FORMS: dict[str, dict[str, Form]] = {
+FORMS: dict[str, dict[str, ElementForm]] = {
     "add": _wrapping_numbers("add") | {"boolean": _function("bitwise_or")},
     "subtract": _wrapping_numbers("subtract"),
     "multiply": _wrapping_numbers("multiply") | {"boolean": _function("bitwise_and")},

@@ -16,7 +16,7 @@ from graph_compiler.host_kernels.elements import ElementStep
 from graph_compiler.host_kernels.registers import kind
 from nki.ir.views.tensor import NkiTensor
 
-Form = Callable[[Sequence[Any], ElementStep], NkiTensor]
+IntegerForm = Callable[[Sequence[Any], ElementStep], NkiTensor]
 
 BITS = 32
 """Of the integers that the engines compute with."""
@@ -237,14 +237,14 @@ PATTERNS = frozenset({"shift-right-logical", "popcnt", "count-leading-zeros"})
 _SIGNED_PATTERNS = frozenset({"shift-right-arithmetic"})
 """Opcodes that take the highest bit of their first operand for a sign, whatever its type."""
 
-_OF_16_BITS: dict[str, Form] = {
+_OF_16_BITS: dict[str, IntegerForm] = {
     "mulhi": multiply_high_narrow,
     "count-leading-zeros": _leading_zeros_narrow,
 }
 """Opcodes whose results depend on the width, on operands of 32 bits."""
 
 
-def wrapped(form: Form, op: str) -> Form:
+def wrapped(form: IntegerForm, op: str) -> IntegerForm:
     """A form for 32-bit integers, for those of all widths."""
 
     def narrow(values: Sequence[Any], step: ElementStep) -> NkiTensor:

@@ -56,7 +56,7 @@ class KernelPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class ColumnBlocks:
     """Columns of results that are one product, where pixels lie along partitions. `apart`: from one
     column to the next; `pace`: as many places of the window is its first pixel further on. Results
     of fewer features than the tensor engine has columns for are more of them then."""
@@ -80,12 +80,12 @@ class Together:
                 yield first + blocks * self.count * self.apart, 1, rest
 
 
-def together_of(window: SpatialDimension, count: int) -> Together:
+def together_of(window: SpatialDimension, count: int) -> ColumnBlocks:
     """So many columns whose windows have places in common."""
     if count == 1:
-        return Together()
+        return ColumnBlocks()
     apart = window.dilation // math.gcd(window.stride, window.dilation)
-    return Together(count, apart, apart * window.stride // window.dilation)
+    return ColumnBlocks(count, apart, apart * window.stride // window.dilation)
 
 
 class BandTile(NamedTuple):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from graph_compiler.lower.device import DeviceProgram
     from graph_compiler.lower.products.convolution import ConvolutionStep
 
-Steps = tuple[int, ...]
+OperandSteps = tuple[int, ...]
 """Elements from one image, row, column and output to the next one."""
 
 Sums = tuple[NkiTensor, tuple[slice, ...]]
@@ -48,7 +48,7 @@ class FollowingNest(NamedTuple):
     call: KernelCall
     loop: LoopNest
     places: list[Place]
-    steps: list[Steps]
+    steps: list[OperandSteps]
     made: list[int | None]
 
     def rows_alone(self) -> bool:
@@ -57,7 +57,7 @@ class FollowingNest(NamedTuple):
         return all(made is not None or _is_row(steps) for steps, made in leaves)
 
 
-def _is_row(steps: Steps) -> bool:
+def _is_row(steps: OperandSteps) -> bool:
     return not any(steps[:OUTPUT])
 
 
@@ -67,30 +67,30 @@ class Cells:
     dimensions of partitions, and the free ones of the tile, go on."""
 
     begin: tuple[Any, ...]
-    partition: Sequence[tuple[Steps, int]]
-    free: Sequence[tuple[Steps, int]]
+    partition: Sequence[tuple[OperandSteps, int]]
+    free: Sequence[tuple[OperandSteps, int]]
 
     @property
     def partitions(self) -> int:
         """Partitions of the tile."""
         return math.prod(count for _, count in self.partition)
 
-    def pattern(self, steps: Steps) -> list[tuple[Any, int]]:
+    def pattern(self, steps: OperandSteps) -> list[tuple[Any, int]]:
         """Elements of an operand; one where several results take the same."""
         lines = [(_dot(by, steps), count) for by, count in self.partition]
         lines += [(_dot(by, steps), count if _dot(by, steps) else 1) for by, count in self.free]
         return [line for line in lines if line[1] > 1] or [(1, 1)]
 
-    def shape(self, steps: Steps) -> list[int]:
+    def shape(self, steps: OperandSteps) -> list[int]:
         """The free dimensions of a tile with these elements."""
         return [count if _dot(by, steps) else 1 for by, count in self.free]
 
-    def offset(self, steps: Steps) -> Any:
+    def offset(self, steps: OperandSteps) -> Any:
         """Elements in front of the first one."""
         return _dot(self.begin, steps)
 
 
-def unit(dimension: int) -> Steps:
+def unit(dimension: int) -> OperandSteps:
     """The next image, row, column or output."""
     return tuple(int(dimension == other) for other in range(OUTPUT + 1))
 
@@ -108,7 +108,7 @@ def with_nests(
     between: list[Any] = []
     waiting: list[Any] = []
     target = step.target
-    made: dict[Buffer, tuple[str, Steps]] = {target.buffer: (target.type, target.strides)}
+    made: dict[Buffer, tuple[str, OperandSteps]] = {target.buffer: (target.type, target.strides)}
     read = _roots(device, step.reads)
     for call in following[: _CHAIN + _BETWEEN]:
         own = _stage_of(call, target, made)
@@ -149,7 +149,7 @@ def _roots(device: DeviceProgram, buffers: Iterable[Buffer]) -> set[Buffer]:
 
 
 def _stage_of(
-    call: Any, target: View, made: dict[Buffer, tuple[str, Steps]]
+    call: Any, target: View, made: dict[Buffer, tuple[str, OperandSteps]]
 ) -> FollowingNest | None:
     """A step as work behind a convolution with a target, of values that are on chip; None of
     others."""
@@ -182,12 +182,14 @@ def _stage_of(
     return FollowingNest(call, loop, places, found, numbers)
 
 
-def _only(steps: Steps, dims: Sequence[int]) -> Steps:
+def _only(steps: OperandSteps, dims: Sequence[int]) -> OperandSteps:
     """The steps of dimensions with several elements."""
     return tuple(step if count > 1 else 0 for step, count in zip(steps, dims))
 
 
-def _along(loop: LoopNest, leaf: int, dims: Sequence[int], steps: Steps) -> list[Steps] | None:
+def _along(
+    loop: LoopNest, leaf: int, dims: Sequence[int], steps: OperandSteps
+) -> list[OperandSteps] | None:
     """Steps of each operand, where the dimensions of a nest are those that a leaf has with such
     steps; None where they are not."""
     operands = [strides for _, strides in (loop.output, *loop.leaves)]
@@ -209,7 +211,7 @@ def _along(loop: LoopNest, leaf: int, dims: Sequence[int], steps: Steps) -> list
     return None if left else [tuple(own) for own in found]
 
 
-def _agree(steps: Steps, target: View) -> bool:
+def _agree(steps: OperandSteps, target: View) -> bool:
     """Whether memory has elements in the order of a target, the innermost ones as neighbours."""
     several = [dim for dim in range(4) if target.dims[dim] > 1]
     order = sorted(several, key=lambda dim: -target.strides[dim])

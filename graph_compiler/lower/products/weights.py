@@ -12,7 +12,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from graph_compiler.lower.nests.operands import StoredOperand
-from graph_compiler.lower.products.bands import KernelPart, Together
+from graph_compiler.lower.products.bands import ColumnBlocks, KernelPart
 from graph_compiler.lower.sizes import BANK, PARTITIONS
 from isa.dtypes import DTYPES as DTYPE_ROWS
 from isa.enums import Engine, Memory
@@ -36,7 +36,7 @@ class Weights:
         device: DeviceProgram,
         step: ConvolutionStep,
         source: StoredOperand,
-        together: Together,
+        together: ColumnBlocks,
     ) -> None:
         self.device = device
         self.source = source

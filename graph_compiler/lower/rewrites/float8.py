@@ -14,7 +14,7 @@ import numpy as np
 
 from graph_compiler.hlo.graph import Instruction
 from graph_compiler.hlo.types import PRIMITIVE_TYPES, Shape
-from graph_compiler.schedule.nodes import Block, Form, Node
+from graph_compiler.schedule.nodes import Block, Node, NodeForm
 from graph_compiler.schedule.views import MOVES
 
 FLOAT8 = "f8e4m3fn"
@@ -180,5 +180,5 @@ def _retype(node: Node, type: str) -> None:
         node.type = node.results[0][0]
 
 
-def _typed(form: Form, type: str) -> Form:
+def _typed(form: NodeForm, type: str) -> NodeForm:
     return (type, form[1]) if form[0] == FLOAT8 else form

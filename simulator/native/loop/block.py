@@ -10,7 +10,7 @@ import numpy as np
 
 from isa.columns import Integers, distinct, joined
 from simulator.checks.initialised import Shadow
-from simulator.checks.marks import Box, MarkedRegion, covers
+from simulator.checks.marks import MarkedBox, MarkedRegion, covers
 from simulator.native.codegen.structure import WordMemory
 from simulator.native.loop.draft import ANYWHERE
 from simulator.native.loop.operands import OPERAND
@@ -99,7 +99,7 @@ class RecordBlock:
         found.records[:, self._template.record_own] += distance
         return found
 
-    def mark(self, boxes: Sequence[Box], shadow: Shadow) -> None:
+    def mark(self, boxes: Sequence[MarkedBox], shadow: Shadow) -> None:
         """Tell all operands where their marks are, and those that stay where they are in which
         region they lie. If another one that holds them should live, Python finds it."""
         for place in self.operands():
@@ -123,7 +123,7 @@ class RecordBlock:
                 _find_regions(place, boxes, shadow)
 
 
-def _find_regions(place: OperandPlace, boxes: Sequence[Box], shadow: Shadow) -> None:
+def _find_regions(place: OperandPlace, boxes: Sequence[MarkedBox], shadow: Shadow) -> None:
     """Tell operands that no register moves in which regions they lie."""
     window = place.window
     space = shadow.spaces[window.buffer]

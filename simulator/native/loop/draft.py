@@ -21,7 +21,7 @@ from simulator.native.loop.partition_queue import (
     STEP,
     TENSOR,
 )
-from simulator.native.loop.template import Address, Draft, RecordTemplate, Span, Word
+from simulator.native.loop.template import Address, Draft, RecordTemplate, Word, WordSpan
 from simulator.native.loop.tensor_queue import PRODUCT, PlacedProduct, place_products
 from simulator.native.loop.walk import JOB, PART, RECORD
 from simulator.native.plans.plan import Bound, Guarded, Job, address_of
@@ -266,14 +266,14 @@ class Drafting:
         ends = structure.indices[name], structure.indices[f"{name}_end"]
         self._draft.extent(first + ends[0], first + ends[1], self._spans(windows))
 
-    def _extents(self, windows: Sequence[Window]) -> dict[str, list[Span]]:
+    def _extents(self, windows: Sequence[Window]) -> dict[str, list[WordSpan]]:
         """Which bytes of a partition windows touch, wherever registers move them."""
         return {
             name: self._spans([w for w in windows if w.buffer is arena.buffer])
             for name, arena in zip(ARENAS, (self._state.sbuf, self._state.psum))
         }
 
-    def _spans(self, windows: Sequence[Window]) -> list[Span]:
+    def _spans(self, windows: Sequence[Window]) -> list[WordSpan]:
         """Between which bytes of their partitions windows are."""
         numbers = {id(window): self._numbers[p] for p, window in self._windows.items()}
         return [

@@ -15,7 +15,7 @@ from isa.spec import Meeting
 from simulator.by_identity import ByIdentity
 from simulator.checks.engine_marks import EngineMarks
 from simulator.checks.initialised import Shadow
-from simulator.checks.marks import Box
+from simulator.checks.marks import MarkedBox
 from simulator.exchange import Message
 from simulator.native.codegen.library import library
 from simulator.native.codegen.structure import WordMemory
@@ -77,7 +77,7 @@ class NativeProgram:
         cores: Sequence[Sequence[Preparation]],
         shadow: Shadow,
         threads: int = 1,
-        boxes: Sequence[Sequence[Box]] = (),
+        boxes: Sequence[Sequence[MarkedBox]] = (),
         watch: Watch | None = None,
     ) -> None:
         self._watch = watch

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from simulator.by_identity import ByIdentity
-from simulator.checks.marks import Box, MarkedRegion
+from simulator.checks.marks import MarkedBox, MarkedRegion
 from simulator.native.codegen.structure import WordMemory
 from simulator.native.loop.template import RecordTemplate
 from simulator.native.loop.walk import BEGIN
@@ -18,7 +18,7 @@ class SharedTemplates:
     """Templates by what they do, layouts of windows, and where regions begin. `boxes` are where the
     allocations lie that accesses are known to be in, by number."""
 
-    def __init__(self, memory: WordMemory, boxes: Sequence[Box]) -> None:
+    def __init__(self, memory: WordMemory, boxes: Sequence[MarkedBox]) -> None:
         self.boxes = boxes
         self.templates: dict[Any, RecordTemplate | None] = {}
         self._memory = memory

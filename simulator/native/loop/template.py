@@ -30,7 +30,7 @@ class Address(NamedTuple):
 Word = int | Address
 
 
-Span = tuple[int, int, int]
+WordSpan = tuple[int, int, int]
 """Number of an operand, and from where to where it reaches, from its offset on."""
 
 
@@ -41,7 +41,7 @@ class Draft:
         self.words: list[int] = []
         self.own: list[int] = []
         self.moved: list[tuple[int, int]] = []
-        self.extents: list[tuple[int, int, tuple[Span, ...]]] = []
+        self.extents: list[tuple[int, int, tuple[WordSpan, ...]]] = []
 
     def add(self, words: Sequence[Word]) -> Address:
         """Append words; where they begin."""
@@ -58,7 +58,7 @@ class Draft:
                 self.words.append(word)  # type: ignore[arg-type]
         return Address(WORD * first)
 
-    def extent(self, lowest: int, highest: int, spans: Sequence[Span]) -> None:
+    def extent(self, lowest: int, highest: int, spans: Sequence[WordSpan]) -> None:
         """The words with these indices are the lowest and highest end of `spans`."""
         if len(spans) == 1:
             ((operand, low, high),) = spans

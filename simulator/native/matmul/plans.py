@@ -40,7 +40,7 @@ from simulator.native.matmul.gemm_image import (
 )
 from simulator.native.matmul.packed_strips import room_for_strips
 from simulator.native.matmul.transpose_stationary import WORDS as TURN
-from simulator.native.matmul.transpose_stationary import TransposeStationary
+from simulator.native.matmul.transpose_stationary import TransposeTileKernel
 from simulator.native.plans.iteration_space import dims, space
 from simulator.native.plans.plan import (
     Bound,
@@ -508,5 +508,5 @@ def transpose_plan(dst: Array, dtype: np.dtype[Any]) -> TransposePlan | None:
     if plan is None or expect is None:
         return None
     turns = adjacent(dst) and dtype == dst.dtype
-    turn = compiled(TransposeStationary(dst.dtype.itemsize)) if turns else None
+    turn = compiled(TransposeTileKernel(dst.dtype.itemsize)) if turns else None
     return TransposePlan(dtype, expect, turn, plan, shape)

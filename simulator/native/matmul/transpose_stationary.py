@@ -9,11 +9,11 @@ from simulator.native.matmul.gemm_image import Word, header_word, refuse_others
 from simulator.native.rows.copy import turn
 
 WORDS = ("dst", "image", "depth", "held", "dtype", "first", "rows", "down")
-"""The argument words of `TransposeStationary`."""
+"""The argument words of `TransposeTileKernel`."""
 
 
 @dataclass(frozen=True, slots=True)
-class TransposeStationary:
+class TransposeTileKernel:
     """dst [M, K] = some columns of the tile [K, columns], transposed; elements have `size` bytes.
 
     Words: `WORDS`: dst, image, K, how many columns the tile has, the dtype's code, the first column

@@ -13,14 +13,14 @@ from typing import NamedTuple
 Dim = tuple[int, int]
 """(count, byte stride)"""
 
-Steps = tuple[int, ...]
+IterationSteps = tuple[int, ...]
 
 
 class IterationSpace(NamedTuple):
     """`counts` of the dimensions, outermost first, and for each operand its byte strides."""
 
     counts: tuple[int, ...]
-    strides: tuple[Steps, ...]
+    strides: tuple[IterationSteps, ...]
 
     def padded(self, rank: int) -> IterationSpace | None:
         """The space with outer dimensions of one element up to `rank` of them; None beyond."""

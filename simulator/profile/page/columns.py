@@ -25,7 +25,7 @@ from simulator.timing.timeline import Lane, Timeline
 TICKS = 1 << 30
 """Ticks of a run."""
 
-Place = tuple[int, int] | None
+CellPlace = tuple[int, int] | None
 """The first byte of a column and how many numbers it has."""
 
 
@@ -36,7 +36,7 @@ class Packed:
         self.parts: list[bytes] = []
         self.size = 0
 
-    def add(self, numbers: Any) -> Place:
+    def add(self, numbers: Any) -> CellPlace:
         """Append a column; negative numbers become the largest ones."""
         array = np.asarray(numbers).astype(np.int64).astype(np.uint32)
         if not array.size:
