@@ -25,6 +25,7 @@ from isa.spec import MachineInstruction
 from simulator.native.matmul import microscaled, transpose_moving  # noqa: F401
 from simulator.native.matmul import plans as _matmul  # noqa: F401
 from simulator.native.plans.plan import Plan
+from simulator.native.plans.table import is_native
 from simulator.native.rows import (  # noqa: F401  (each registers its plans)
     accumulate,
     across,
@@ -79,7 +80,7 @@ _OPERANDS = frozenset({np.ndarray, Indirect})
 
 def plan(row: type[MachineInstruction], engine: Engine, values: Sequence[Any]) -> Plan | None:
     """The plan for operands of these dtypes, shapes and strides; None without native code."""
-    planner = planner_of(row)
+    planner = planner_of(row) if is_native() else None
     if planner is None:
         return None
     tensors, numbers = _positions(row)  # type: ignore[arg-type]

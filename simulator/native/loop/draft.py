@@ -287,13 +287,11 @@ class Drafting:
         """The address of what a queued job calls. A tensor that is written and fits in no cache
         would only take the room of what is used next."""
         if self._unread and job.unread is not None:
-            function = job.unread()
-            return job.address if function is None else address_of(function)
+            return address_of(job.unread())
         if job.past_caches is not None:
             for reach in reaches:
                 if reach.writes and self._windows[reach.position].buffer.size >= PAST_CACHES:
-                    function = job.past_caches()
-                    return job.address if function is None else address_of(function)
+                    return address_of(job.past_caches())
         return job.address
 
     def _tensor(self, window: Window) -> int:

@@ -300,7 +300,7 @@ def _packed(view: Array, scale: Array, loaded: bool) -> tuple[Function, Function
         return None
     name = dtype_name(view)
     dequantize, suits = compiled(Dequantize(name)), compiled(Suits(least_scale(name), loaded))
-    return None if dequantize is None or suits is None else (dequantize, suits)
+    return dequantize, suits
 
 
 def _stand_in(view: Array) -> Array:
@@ -453,8 +453,7 @@ def quantize_mx(engine: Engine, dst: Array, src: Array, scale: Array) -> Quantiz
         return None
     if dst.shape[0] % GROUP_PARTITIONS or not _in_rows(dst, src, scale):
         return None
-    function = compiled(Quantize(packed, source))
-    return None if function is None else QuantizePlan(function)
+    return QuantizePlan(compiled(Quantize(packed, source)))
 
 
 @touches(mx.LoadStationaryMx, 1)

@@ -22,7 +22,7 @@ from simulator.device_state import Arena, CoreState, StationaryTile
 from simulator.memory import LINE as CACHE_LINE
 from simulator.memory import bytes_at_line
 from simulator.native.codegen.levels import CpuLevel, Form
-from simulator.native.codegen.library import Function, Library, MicroKernel, library
+from simulator.native.codegen.library import Function, Library, library
 from simulator.native.codegen.rates import pairs_pay
 from simulator.native.matmul.gemm import MOST_PARTS, ROWS_TOGETHER, WORDS, Blocking, MultiplyKernel
 from simulator.native.matmul.gemm_image import (
@@ -79,10 +79,11 @@ _SUMS_AS_AN_ELEMENT = 8
 
 
 @cache
-def blocking() -> Blocking | None:
-    """The block of results for this CPU; None where there is no LLVM."""
+def blocking() -> Blocking:
+    """The block of results for this CPU."""
     functions = library()
-    return None if functions is None else block_for(functions.level, best_form(functions))
+    assert functions is not None
+    return block_for(functions.level, best_form(functions))
 
 
 def best_form(functions: Library) -> Form:
@@ -103,14 +104,7 @@ def block_for(level: CpuLevel, form: Form) -> Blocking:
 
 def _image_maker(dtype: str, block: Blocking) -> Function:
     """The function that makes the image of a tile."""
-    return _function(Image(dtype, block.form_of(dtype)))
-
-
-def _function(kernel: MicroKernel) -> Function:
-    """A micro-kernel, where there is LLVM."""
-    function = compiled(kernel)
-    assert function is not None
-    return function
+    return compiled(Image(dtype, block.form_of(dtype)))
 
 
 class HeldTile(StationaryTile):
@@ -185,7 +179,7 @@ class HeldTile(StationaryTile):
         block = blocking()
         for header in self._headers:
             header[Word.depth] = 0
-        if tile is None or block is None or not tile.tile.size:
+        if tile is None or not tile.tile.size:
             return
         source = np.ascontiguousarray(tile.tile)
         (depth, columns), dtype = source.shape, dtype_name(tile.tile)
@@ -194,7 +188,7 @@ class HeldTile(StationaryTile):
         self._maker = _image_maker(dtype, block)
         words = self.load_words(source.shape, dtype, self._maker)
         words[1], words[4] = address(source), source.strides[0]
-        _function(Load())(words)
+        compiled(Load())(words)
 
     def load_words(self, shape: tuple[int, ...], dtype: str, maker: Function) -> Any:
         """The argument words of `Load` for what is in the memory of the copy already."""
@@ -262,7 +256,7 @@ class LoadPlan(Compound):
             job = load._replace(slots=((1, 0),))
             # Where it waits, what multiplies by the tile makes an image of the tile itself.
             tile = words_type(len(TILE))(*words[: len(TILE)])
-            hold = Job(_function(Hold()), tile, ((1, 0),))
+            hold = Job(compiled(Hold()), tile, ((1, 0),))
             product = TensorJob(hold, TILE.index("image"), APART, keep=job)
             return Bound([job], keep, [product])
         copy = held.copy_as(self.shape, view_dtype(self.dtype))
@@ -270,12 +264,12 @@ class LoadPlan(Compound):
 
     def in_place(self, held: HeldTile) -> Job:
         """What loads a tile that is in the memory of the copy already."""
-        return Job(_function(Load()), held.load_words(self.shape, self.dtype, self.maker))
+        return Job(compiled(Load()), held.load_words(self.shape, self.dtype, self.maker))
 
 
 def load_plan(src: Array, depth: int) -> LoadPlan | None:
     block = blocking()
-    if block is None or not converting(src) or not src.size:
+    if not converting(src) or not src.size:
         return None
     shape = depth, src.size // depth
     if not _fits(*shape):
@@ -351,7 +345,7 @@ class MultiplyPlan(Compound):
         depth, rows = self.shape
         columns = moving.size // depth
         target, streamed = dst, moving
-        first = [Job(_function(Make()), words_type(3)(held.image, depth, rows))]
+        first = [Job(compiled(Make()), words_type(3)(held.image, depth, rows))]
         last: list[Job] = []
         slots: list[tuple[int, int]] = []
         if self.after is None:
@@ -400,7 +394,7 @@ def multiply_plan(
     row: type[MachineInstruction], dst: Array, moving: Array, accumulate: bool, depth: int
 ) -> MultiplyPlan | None:
     block = blocking()
-    if block is None or not converting(dst, moving) or not moving.size:
+    if not converting(dst, moving) or not moving.size:
         return None
     rows = dst.shape[0]
     if dst.size * depth != moving.size * rows or not _fits(depth, rows):
@@ -416,7 +410,7 @@ def multiply_plan(
         if after is None:
             return None
     output = dtype_name(dst) if stores else "float32"
-    function = _function(MultiplyKernel(dtype_name(moving), output, accumulate and stores, block))
+    function = compiled(MultiplyKernel(dtype_name(moving), output, accumulate and stores, block))
     return MultiplyPlan(row, function, (depth, rows), before, after)
 
 
@@ -498,15 +492,14 @@ class TransposePlan(Compound):
 
 def transpose_plan(dst: Array, dtype: np.dtype[Any]) -> TransposePlan | None:
     """The plan of a transposition of the loaded tile, which has this dtype, into a destination."""
-    rows, block = dst.shape[0], blocking()
-    if block is None or not dst.size or not converting(dst):
+    rows = dst.shape[0]
+    if not dst.size or not converting(dst):
         return None
     shape = dst.size // rows, rows
     fits = _fits(*shape)
     plan = convert_plan(dst, np.empty(shape, dtype).T) if fits else None
-    expect = compiled(Expect())
-    if plan is None or expect is None:
+    if plan is None:
         return None
     turns = adjacent(dst) and dtype == dst.dtype
     turn = compiled(TransposeTileKernel(dst.dtype.itemsize)) if turns else None
-    return TransposePlan(dtype, expect, turn, plan, shape)
+    return TransposePlan(dtype, compiled(Expect()), turn, plan, shape)

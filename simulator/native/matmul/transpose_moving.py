@@ -177,8 +177,6 @@ def transpose_stationary(
     if plan is None or not multiplied or not DTYPES[name].is_float:
         return plan
     finite, rows = compiled(Finite(name)), dst.shape[0]
-    if finite is None:
-        return None
     return MultipliedPlan(plan, finite, (dst.size // rows, rows), DTYPES[name].code)
 
 
@@ -191,9 +189,9 @@ def transpose_moving(
         return None
     if not adjacent(moving) or dst.size != depth * dst.shape[0]:
         return None
-    plan, streams = transpose_plan(dst, dst.dtype), compiled(Streams())
-    if plan is None or streams is None:
+    plan = transpose_plan(dst, dst.dtype)
+    if plan is None:
         return None
     identity = np.empty((depth, depth), moving.dtype)
     store(identity, np.eye(depth, dtype=np.float32))
-    return TransposeMovingPlan(plan, streams, bits(identity))
+    return TransposeMovingPlan(plan, compiled(Streams()), bits(identity))

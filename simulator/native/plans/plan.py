@@ -91,8 +91,8 @@ class Job(NamedTuple):
     divisions: tuple[Division, ...] = ()
     work: int = 0
     by_row: bool = False
-    past_caches: Callable[[], Function | None] | None = None
-    unread: Callable[[], Function | None] | None = None
+    past_caches: Callable[[], Function] | None = None
+    unread: Callable[[], Function] | None = None
     written: int = 1
     counted: tuple[int, ...] = ()
     hints: Sequence[int] = ()

@@ -62,7 +62,13 @@ def touch(instruction: Instruction) -> PartialTouch | None:
     return found if found is not None and found.when(instruction.values) else None
 
 
-def compiled(kernel: MicroKernel) -> Function | None:
-    """The function of a micro-kernel; None where there is no native code at all."""
+def is_native() -> bool:
+    """Whether there is native code at all: without, nothing is planned."""
+    return library() is not None
+
+
+def compiled(kernel: MicroKernel) -> Function:
+    """The function of a micro-kernel, where there is native code."""
     functions = library()
-    return None if functions is None else functions.function(kernel)
+    assert functions is not None
+    return functions.function(kernel)

@@ -111,8 +111,6 @@ def partition_reduce(engine: Engine, dst: Array, data: Array, op: AluOperator) -
         return None
     names = [dtype_name(view) if op.arithmetic else unsigned(view) for view in (data, dst)]
     function = compiled(ReducePartitions(domain, op.name, *names))
-    if function is None:
-        return None
     words = [0, 0, data.shape[0], data.size // data.shape[0], data.strides[0]]
     along = Division(3, ((0, sizes[0]), (1, sizes[1])), WIDTH)
     views = [dst, data]

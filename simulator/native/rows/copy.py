@@ -226,8 +226,6 @@ def bits_plan(
         return None
     rank = len(nest.counts)
     function = compiled(kernel(size, rank))
-    if function is None:
-        return None
     past_caches = None
     if kernel is CopyRows:
         past_caches = partial(compiled, CopyRows(size, rank, past_caches=True))

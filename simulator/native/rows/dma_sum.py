@@ -203,7 +203,7 @@ def dma_compute(engine: Engine, dst: Any, *values: Any) -> SumPlan | None:
     inputs = [tile(1 + number, view) for number, view in enumerate(views[1:])]
     total = map_plan("float32", views[0], inputs, steps)
     suits = compiled(RowsSuit(names, distinct)) if names else None
-    if total is None or (names and suits is None):
+    if total is None:
         return None
     return SumPlan(tuple(operands), tuple(picked), total, suits, _rows(dst))
 

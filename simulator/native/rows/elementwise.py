@@ -428,8 +428,6 @@ def map_plan(
         otherwise is not None,
     )
     function = compiled(kernel)
-    if function is None:
-        return None
     words = nest_words(nest)
     counted = tuple(range(len(operands), len(operands) + len(counting)))
     for word, operand in zip(counted, counting):

@@ -253,8 +253,6 @@ def move_plan(
     if scatters and prod(rows.counts) > _MOST_DISTINCT:
         return None
     inside = compiled(IndexCheck(index, len(rows.counts), scatters))
-    if inside is None:
-        return None
     bounds = (0, 0, max(move.bound, 0), *rows.counts, *rows.strides[0])
     return MovePlan(row, found, inside, bounds, move.picked, positions, through, result)
 
@@ -268,8 +266,6 @@ def moving(move: Move, size: int, index: str) -> Moving | None:
         return None
     runs = tuple(steps[-1:] for steps in found.strides) == ((size,), (0,), (size,))
     function = compiled(MoveRows(index, size, runs, move.picked, len(nest.counts)))
-    if function is None:
-        return None
     # Rows that are scattered may meet: the last one stays.
     outer = len(nest.counts) - 1 if move.picked == READ else 0
     words = (*nest_words(nest), move.pitch)

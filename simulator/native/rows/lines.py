@@ -224,12 +224,10 @@ def lines_plan(
     operands: Sequence[tuple[int, Array, OperandRows]],
     numbers: Sequence[tuple[int, Pack]] = (),
     same_order: Sequence[bool] = (),
-) -> Plan | None:
+) -> Plan:
     """The plan of a micro-kernel over rows of operands: (position, view, rows), what is written
     first. `numbers` are (position, pack) of words behind the others."""
     function = compiled(kernel)
-    if function is None:
-        return None
     count, partitions = len(operands), operands[0][1].shape[0]
     steps = [rows.step for _, _, rows in operands]
     words = [0] * count + [partitions, *steps]

@@ -43,12 +43,10 @@ def plan_lockstep(
     space: IterationSpace,
     operands: Sequence[MapInput],
     inputs: Sequence[MapInput],
-) -> Plan | None:
+) -> Plan:
     """The plan of a micro-kernel for operands in a space, the one that is written first; `inputs`
     has the numbers, which come in its order behind the words of the nest."""
     function = compiled(kernel)
-    if function is None:
-        return None
     words = nest_words(space)
     numbers = add_number_words(words, inputs)
     return Plan(

@@ -108,5 +108,4 @@ class SeedPlan(Compound):
 
 @plans(random.SeedRandom)
 def seed_random(engine: Engine, seed: Array) -> SeedPlan | None:
-    function = compiled(Seed()) if seed.dtype.itemsize == 4 else None
-    return None if function is None else SeedPlan(function)
+    return SeedPlan(compiled(Seed())) if seed.dtype.itemsize == 4 else None

@@ -128,8 +128,6 @@ def tensor_reduce(
         len(reduced.counts),
     )
     function = compiled(kernel)
-    if function is None:
-        return None
     words = [*nest_words(nest), *reduced.counts, *reduced.strides[0]]
     return Plan(
         function,

@@ -117,11 +117,10 @@ def register_load(engine: Engine, dst: RegisterReference, src: Array) -> Registe
         return None
     function = compiled(LoadRegister(name))
     guard = None if DTYPES[name].is_integer else compiled(IsWhole(name))
-    return None if function is None else RegisterPlan(function, (0, 1), guard)
+    return RegisterPlan(function, (0, 1), guard)
 
 
 @plans(control.RegisterStore)
 def register_store(engine: Engine, dst: Array, src: Any) -> RegisterPlan | None:
     name = dtype_name(dst)
-    function = compiled(StoreRegister(name)) if ports.converts(name) else None
-    return None if function is None else RegisterPlan(function, (1, 0))
+    return RegisterPlan(compiled(StoreRegister(name)), (1, 0)) if ports.converts(name) else None

@@ -374,4 +374,4 @@ def match_replace8(
         same.append(False)
     number = (3, lambda value: pattern(float(value)))
     found = lines_plan(Replace(*layouts), operands, [number], same)
-    return found if found is None or indices is None else MatchPlan(found)
+    return found if indices is None else MatchPlan(found)

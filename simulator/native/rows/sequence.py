@@ -102,7 +102,7 @@ def sequence_bounds(engine: Engine, dst: Array, segment_ids: Array) -> Plan | No
         return None
     pair = found.padded(2)
     function = compiled(Bounds(*names))
-    if pair is None or pair.counts[0] * pair.counts[1] != 2 * count or function is None:
+    if pair is None or pair.counts[0] * pair.counts[1] != 2 * count:
         return None
     apart_, step = (pair.strides[0][1], 0) if count == 1 else pair.strides[0]
     words = [0, 0, count, apart_, step, along]
@@ -160,8 +160,6 @@ def nonzero_with_count(
     if step is None or along is None or dtype_name(dst) != "int32" or source not in _NUMBERS:
         return None
     function = compiled(Nonzero(source))
-    if function is None:
-        return None
     rows, count = -(-dst.shape[0] // _SIDE), src.size // src.shape[0]
     down, across = _SIDE * dst.strides[0], _SIDE * src.strides[0]
     words = [0, 0, rows, count, down, across, step, along, offset, padding]
@@ -326,5 +324,4 @@ def top_k(engine: Engine, values: Array, indices: Array, src: Array, n: int) -> 
     known = tuple(step for step in steps if step is not None)
     if len(known) < len(steps) or names != ["bfloat16", "uint32", "bfloat16"] or n > _INDEX + 1:
         return None
-    function = compiled(LargestOfSequences())
-    return None if function is None else TopKPlan(function, known)
+    return TopKPlan(compiled(LargestOfSequences()), known)
