@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from typing import Any
@@ -165,6 +167,24 @@ def test_a_fork_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     assert ended == (child, 0)
+
+
+_USED_AT_EXIT = """
+import atexit, threading
+atexit.register(lambda: print("threads", threading.active_count()))  # called last
+from simulator.native.threads.team import Team
+team = Team(3)
+team.start()
+team.stop()
+print("threads", threading.active_count())
+"""
+
+
+@needs_native
+def test_threads_end_before_python_does() -> None:
+    """One that wakes while Python gives back memory and code may end the process with a signal."""
+    done = subprocess.run([sys.executable, "-c", _USED_AT_EXIT], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split("\n")[:2]) == (0, ["threads 3", "threads 1"]), done
 
 
 def test_the_number_of_threads_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,11 @@ number of threads. The threads sleep between runs; during a run they wait for pa
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import threading
+import weakref
 from typing import Any
 
 from simulator.memory import LINE
@@ -67,6 +69,7 @@ class Team:
         self._starts = [threading.Semaphore(0) for _ in range(count)]
         self._ended = threading.Semaphore(0)
         self._order = threading.Lock()
+        self._helpers: list[threading.Thread] = []
         worker = functions.function(Worker())
         for number, start in enumerate(self._starts):
             place = self.address + TEAM.size + number * MEMBER_BYTES
@@ -74,7 +77,10 @@ class Team:
             words = MEMBER.words(team=self.address, number=number + 1)
             member[:] = list[ctypes.c_int64 | int](words)
             arguments = worker, member, start, self._ended, room
-            threading.Thread(target=_work, args=arguments, daemon=True).start()
+            helper = threading.Thread(target=_work, args=arguments, daemon=True)
+            helper.start()
+            self._helpers.append(helper)
+        _TEAMS.add(self)
 
     def start(self) -> None:
         """Wake the threads: a run begins."""
@@ -102,6 +108,23 @@ class Team:
         self._words[TEAM.indices["quit"]] = 2
         for start in self._starts:
             start.release()
+
+
+_TEAMS: weakref.WeakSet[Team] = weakref.WeakSet()
+
+_LAST_SECONDS = 5
+"""How long the end of the process waits for a thread."""
+
+
+@atexit.register
+def _end_threads() -> None:
+    """Threads end before Python does: one that wakes while memory and code are given back would run
+    into nothing."""
+    for team in list(_TEAMS):
+        if team.process == os.getpid():
+            team.end()
+            for helper in team._helpers:
+                helper.join(_LAST_SECONDS)
 
 
 def _work(
