@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,10 +33,21 @@ INSTRUCTIONS = 4096
 """Products up to which no loop is rolled."""
 
 
+class Slot(NamedTuple):
+    """Partitions from `start` on that have so many features for a place of the window, some rows
+    and columns further on than the first slot."""
+
+    start: int
+    features: int
+    down: int
+    across: int
+
+
 @dataclass(frozen=True, slots=True)
 class KernelPart:
-    """Some features, the columns of the window from `begin` to `end` that they are for, and how
-    many places of these, down and across, partitions have them for."""
+    """Some features, the columns of the window from `begin` to `end` that they are for, every one
+    or those `pace` apart, and how many places of these, down and across, partitions have them for.
+    The last one across has only so many features, where `last` is not 0."""
 
     first: int
     count: int
@@ -44,15 +55,31 @@ class KernelPart:
     end: int
     down: int = 1
     across: int = 1
+    last: int = 0
+    pace: int = 1
 
     @property
     def partitions(self) -> int:
         """Partitions that have something."""
-        return self.count * self.down * self.across
+        return self.taken((self.down, self.across * self.pace))
+
+    @property
+    def step(self) -> int:
+        """Columns of the window from one product to the next."""
+        return self.across * self.pace
 
     def taken(self, left: tuple[int, int]) -> int:
         """Partitions that count where so many places of the window are left, down and across."""
-        return self.count * min(self.down, left[0]) * min(self.across, left[1])
+        across = min(self.across, -(-left[1] // self.pace))
+        fewer = self.count - self.last if self.last and across == self.across else 0
+        return self.count * min(self.down, left[0]) * across - fewer
+
+    def slots(self) -> Iterator[Slot]:
+        """In the order of partitions."""
+        for number, (i, j) in enumerate(product(range(self.down), range(self.across))):
+            short = self.last and j == self.across - 1
+            count = self.last if short else self.count
+            yield Slot(number * self.count, count, i, j * self.pace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +136,13 @@ class Band(NamedTuple):
 
 def parts_of(features: int, sizes: tuple[int, int], apart: bool = True) -> list[KernelPart]:
     """Features in parts. Where partitions have what is left for some columns of the window, but
-    not all, the last columns are a part of their own, of several rows, where they may be `apart`.
+    not all, other columns are a part of their own, where they may be `apart`: the last ones, or
+    those for which partitions have not all of the features.
 
     >>> parts_of(160, (3, 3))[1], sum(1 for _ in parts_of(32, (5, 5)))
-    (KernelPart(first=128, count=32, begin=0, end=3, down=1, across=3), 2)
+    (KernelPart(first=128, count=32, begin=0, end=3, down=1, across=3, last=0, pace=1), 2)
+    >>> parts_of(66, (3, 3))[1]
+    KernelPart(first=62, count=4, begin=1, end=3, down=3, across=1, last=0, pace=2)
     """
     high, wide = sizes
     whole, rest = divmod(features, PARTITIONS)
@@ -120,21 +150,33 @@ def parts_of(features: int, sizes: tuple[int, int], apart: bool = True) -> list[
     if not rest:
         return found
     first, most = whole * PARTITIONS, PARTITIONS // rest
-    across = min(wide, most)
-    down = min(high, most // across) if across == wide else 1
-    left = wide % across
-    ways = [
-        (-(-high // min(high, most // own)) * (left // own), own)
-        for own in range(1, left + 1)
-        if left % own == 0
-    ]
-    products, own = min(ways, default=(high, 0))
-    if apart and products < high:
-        found.append(KernelPart(first, rest, 0, wide - left, 1, across))
-        found.append(KernelPart(first, rest, wide - left, wide, min(high, most // own), own))
-    else:
-        found.append(KernelPart(first, rest, 0, wide, down, across))
-    return found
+    ways = [[_packed(KernelPart(first, rest, 0, wide), high)]]
+    left = wide % min(wide, most)
+    if apart and left:
+        ends = KernelPart(first, rest, 0, wide - left, 1, most)
+        ways.append([ends, _packed(KernelPart(first, rest, wide - left, wide), high)])
+    last = PARTITIONS - most * rest
+    if apart and last and most < wide:
+        others = KernelPart(first + last, rest - last, most, wide, pace=most + 1)
+        mixed = KernelPart(first, rest, 0, wide, 1, most + 1, last)
+        ways.append([mixed, _packed(others, high)])
+    return found + min(ways, key=lambda parts: sum(products_of(part, high) for part in parts))
+
+
+def products_of(part: KernelPart, high: int) -> int:
+    """Products of a part, of a window of so many rows."""
+    return -(-high // part.down) * -(-(part.end - part.begin) // part.step)
+
+
+def _packed(part: KernelPart, high: int) -> KernelPart:
+    """The same with places down and across that make the fewest products: no more across than
+    there are, and several down only where none across is left over."""
+    places, most = -(-(part.end - part.begin) // part.pace), PARTITIONS // part.count
+    ways = []
+    for across in range(1, min(places, most) + 1):
+        down = min(high, most // across) if places % across == 0 else 1
+        ways.append(replace(part, down=down, across=across))
+    return min(ways, key=lambda way: (products_of(way, high), way.down))
 
 
 def tiles_of(images: int, rows: int, columns: int, most: int, ways: int = 8) -> list[BandTile]:

@@ -167,8 +167,9 @@ class Images:
         tensor, copied = min(self._cost(True), self._cost(False)), 0.0
         run = self.features
         if image.strides[3] == 1:
-            tensor += pixels * len(self.parts) * turning_passes(self.size, target)
-            copied = pixels * len(self.parts) / 2  # by two engines
+            turned = pixels * sum(not part.begin for part in self.parts)
+            tensor += turned * turning_passes(self.size, target)
+            copied = turned / 2  # by two engines
         elif image.strides[2] == 1:
             run = wide * (high if image.strides[1] == wide else 1)
         moved = pixels * self.features * self.size / target.dma_run_bytes_per_ns(run * self.size)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.lower.nests.operands import StoredOperand
@@ -90,34 +89,36 @@ class LoadedBands:
             shifts = sum(part.down * part.across - 1 for part in self.parts)
             pieces = max(1, min(_PIECES, _SHIFTS // max(1, shifts)))
         self.begun = True
-        before = tiles[0]
+        before, features = tiles[0], self.parts[0].first
         for tile, part in zip(tiles, self.parts):
             if part.begin:
-                source = before[: part.count]
+                start = part.first - features
+                source = before[start : start + part.count]
                 self._shift(source, tile[: part.count], (0, 0), 0, pieces)
+            else:
+                before, features = tile, part.first
             self._repeated(tile, part, pieces)
-            before = tile
         return tiles
 
     def _repeated(self, tile: NkiTensor, part: KernelPart, pieces: int) -> None:
         """The features once more for each place of the window that partitions have them for; of
         many places first those of one row, then all of a row for the next ones."""
-        if part.down * part.across <= _SHIFTS:  # each from the first: none waits for another
-            for number, (i, j) in enumerate(product(range(part.down), range(part.across))):
-                own = slice(number * part.count, (number + 1) * part.count)
-                ahead = i * self.down.dilation, j * self.across.dilation
-                if number:
-                    self._shift(tile[: part.count], tile[own], ahead, ahead[1], pieces)
+        slots = list(part.slots())
+        if len(slots) <= _SHIFTS:  # each from the first: none waits for another
+            for slot in slots[1:]:
+                ahead = slot.down * self.down.dilation, slot.across * self.across.dilation
+                target = tile[slot.start : slot.start + slot.features]
+                self._shift(tile[: slot.features], target, ahead, ahead[1], pieces)
             return
         row = part.count * part.across
         pieces = min(pieces, max(1, 2 * _SHIFTS // (part.across + part.down - 2)))
-        for j in range(1, part.across):
-            own = slice(j * part.count, (j + 1) * part.count)
-            ahead = 0, j * self.across.dilation
-            self._shift(tile[: part.count], tile[own], ahead, ahead[1], pieces)
+        for slot in slots[1 : part.across]:
+            ahead = 0, slot.across * self.across.dilation
+            target = tile[slot.start : slot.start + slot.features]
+            self._shift(tile[: slot.features], target, ahead, ahead[1], pieces)
         for i in range(1, part.down):
             own, ahead = slice(i * row, (i + 1) * row), (i * self.down.dilation, 0)
-            unread = (part.across - 1) * self.across.dilation
+            unread = (part.across - 1) * part.pace * self.across.dilation
             self._shift(tile[:row], tile[own], ahead, unread, pieces)
 
     def _shift(

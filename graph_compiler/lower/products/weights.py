@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def groups_of(part: KernelPart, high: int) -> Iterator[tuple[int, int]]:
     """The first places of a window of so many rows that products of a part begin with."""
-    yield from product(range(0, high, part.down), range(part.begin, part.end, part.across))
+    yield from product(range(0, high, part.down), range(part.begin, part.end, part.step))
 
 
 class Weights:
@@ -54,18 +54,14 @@ class Weights:
         if self.outputs_first:
             self._transposed(part, first, tile)
             return tile
-        wide = part.end - part.begin
-        lines = -(-self.high // part.down), -(-wide // part.across)
-        grid = tile.reshape((part.partitions, *lines, count))
-        for number, (i, j) in enumerate(product(range(part.down), range(part.across))):
-            rows = slice(number * part.count, (number + 1) * part.count)
-            here = -(-(self.high - i) // part.down), -(-(wide - j) // part.across)
-            self._rows(
-                part,
-                (first, count),
-                [grid[rows, line, : here[1], :] for line in range(here[0])],
-                (i, part.begin + j),
-            )
+        across = -(-(part.end - part.begin) // part.step)
+        grid = tile.reshape((part.partitions, -(-self.high // part.down), across, count))
+        for slot in part.slots():
+            rows = slice(slot.start, slot.start + slot.features)
+            here = -(-(self.high - slot.down) // part.down)
+            wide = -(-(part.end - part.begin - slot.across) // part.step)
+            lines = [grid[rows, line, :wide, :] for line in range(here if wide > 0 else 0)]
+            self._rows(part, (first, count), lines, (slot.down, part.begin + slot.across))
         return tile
 
     def _rows(
@@ -80,10 +76,10 @@ class Weights:
         (first, count), strides = outputs, self.strides
         begin = place[0] * strides[0] + place[1] * strides[1]
         begin += part.first * strides[2] + first * strides[3]
-        step = part.across if self.together.count == 1 else 1
+        step = part.step if self.together.count == 1 else 1
         for number, line in enumerate(lines):
             pattern = [
-                (strides[2], part.count),
+                (strides[2], line.shape[0]),
                 (step * strides[1], line.shape[1]),
                 (strides[3], count),
             ]
@@ -96,22 +92,52 @@ class Weights:
         for start in range(0, count, PARTITIONS):
             rows = min(PARTITIONS, count - start)
             loaded, steps = self._loaded(part, first + start, rows)
+            if part.last:
+                loaded, steps = self._laid(part, loaded, steps, 0)
             for number, (i, j) in enumerate(groups_of(part, self.high)):
-                down, across = min(part.down, self.high - i), min(part.across, part.end - j)
-                chosen = [
-                    [loaded.strides[0], rows],
-                    [steps[0], down],
-                    [steps[1], across],
-                    [steps[2], part.count],
-                ]
-                kept = [pair for at, pair in enumerate(chosen) if not at or pair[1] > 1]
-                kept = kept if len(kept) > 1 else [*kept, [1, 1]]
-                view = loaded.ap(kept, i * steps[0] + j * steps[1])
-                taken = down * across * part.count
+                left = self.high - i, part.end - j
+                view = self._slots(part, loaded, steps, left, i * steps[0] + j * steps[1])
+                taken = part.taken(left)
                 bank = device.tile((taken, rows), self.source.dtype, Memory.psum)
                 device.builder.emit("nc_transpose", dst=bank, data=view, engine=Engine.tensor)
                 target = tile[:taken, number, start : start + rows]
                 device.builder.emit("tensor_copy", dst=target, src=bank)
+
+    def _slots(
+        self,
+        part: KernelPart,
+        loaded: NkiTensor,
+        steps: list[int],
+        left: tuple[int, int],
+        begin: int,
+    ) -> NkiTensor:
+        """[outputs, partitions]: what slots have of the kernel with outputs along partitions, where
+        so many places of the window are left."""
+        if part.last:  # features of neighbouring places follow one another
+            return loaded.ap([[loaded.strides[0], loaded.shape[0]], [1, part.taken(left)]], begin)
+        chosen = [
+            [loaded.strides[0], loaded.shape[0]],
+            [steps[0], min(part.down, left[0])],
+            [part.pace * steps[1], min(part.across, -(-left[1] // part.pace))],
+            [steps[2], part.count],
+        ]
+        kept = [pair for at, pair in enumerate(chosen) if not at or pair[1] > 1]
+        return loaded.ap(kept if len(kept) > 1 else [*kept, [1, 1]], begin)
+
+    def _laid(
+        self, part: KernelPart, loaded: NkiTensor, steps: list[int], margin: int
+    ) -> tuple[NkiTensor, list[int]]:
+        """[outputs, rows, columns, features] of such a kernel, and its steps, with zeros for so
+        many columns on both sides."""
+        device, wide = self.device, self.wide + 2 * margin
+        laid = device.tile((loaded.shape[0], self.high, wide, part.count), self.source.dtype)
+        if margin:
+            device.builder.emit("memset", dst=laid, value=0.0, engine=Engine.gpsimd)
+        sizes = self.high, self.wide, part.count
+        pairs = [[loaded.strides[0], loaded.shape[0]], *([a, b] for a, b in zip(steps, sizes))]
+        target = laid[:, :, margin : margin + self.wide, :]
+        device.builder.emit("tensor_copy", dst=target, src=loaded.ap(pairs, 0))
+        return laid, list(laid.strides[1:])
 
     def _loaded(self, part: KernelPart, first: int, rows: int) -> tuple[NkiTensor, list[int]]:
         """[outputs, places and features as memory has them], and the steps from one row, column and
@@ -132,8 +158,8 @@ class Weights:
     def _spread(self, part: KernelPart, first: int, count: int) -> NkiTensor:
         """The elements of each place of the window and of those in front and behind that partitions
         have places further on for, and from there to each column of results."""
-        device, margin = self.device, part.across - 1
-        lines, across = -(-self.high // part.down), -(-(part.end - part.begin) // part.across)
+        device, margin = self.device, (part.across - 1) * part.pace
+        lines, across = -(-self.high // part.down), -(-(part.end - part.begin) // part.step)
         places = self.wide + margin
         shape = part.partitions, lines, places, count
         plain = device.tile(shape, self.source.dtype)
@@ -142,12 +168,12 @@ class Weights:
         if self.outputs_first:
             self._transposed_places(part, first, plain)
         else:
-            for number, (i, j) in enumerate(product(range(part.down), range(part.across))):
-                rows = slice(number * part.count, (number + 1) * part.count)
-                own = slice(margin - j, margin - j + self.wide)
-                here = range(-(-(self.high - i) // part.down))
+            for slot in part.slots():
+                rows = slice(slot.start, slot.start + slot.features)
+                own = slice(margin - slot.across, margin - slot.across + self.wide)
+                here = range(-(-(self.high - slot.down) // part.down))
                 targets = [plain[rows, line, own, :] for line in here]
-                self._rows(part, (first, count), targets, (i, 0))
+                self._rows(part, (first, count), targets, (slot.down, 0))
         columns = self.together.count
         tile = device.tile((part.partitions, lines, across, columns, count), self.source.dtype)
         device.builder.emit("memset", dst=tile, value=0.0, engine=Engine.gpsimd)
@@ -155,12 +181,12 @@ class Weights:
             for column in range(columns):
                 # A group of places begins at a place of the window of this column.
                 back = column * self.together.pace - part.begin - margin
-                begin = max(0, -(-back // part.across))
-                end = min(across, (back + places - 1) // part.across + 1)
+                begin = max(0, -(-back // part.step))
+                end = min(across, (back + places - 1) // part.step + 1)
                 if begin < end:
-                    place = begin * part.across - back
-                    last = place + (end - begin - 1) * part.across + 1
-                    source = plain[:, line, place : last : part.across, :]
+                    place = begin * part.step - back
+                    last = place + (end - begin - 1) * part.step + 1
+                    source = plain[:, line, place : last : part.step, :]
                     target = tile[:, line, begin:end, column, :]
                     device.builder.emit("tensor_copy", dst=target, src=source)
         return tile.reshape((part.partitions, lines * across, columns * count))
@@ -169,39 +195,24 @@ class Weights:
         """The elements of places, of a kernel in whose memory outputs come first."""
         device, dtype = self.device, self.source.dtype
         _, lines, places, count = plain.shape
-        margin = part.across - 1
+        margin = (part.across - 1) * part.pace
         most = max(1, BANK // (PARTITIONS * DTYPE_ROWS[dtype].size))
         for start in range(0, count, PARTITIONS):
             rows = min(PARTITIONS, count - start)
             loaded, steps = self._loaded(part, first + start, rows)
             if margin:
-                wide = self.wide + 2 * margin
-                laid = device.tile((rows, self.high, wide, part.count), dtype)
-                device.builder.emit("memset", dst=laid, value=0.0, engine=Engine.gpsimd)
-                sizes = self.high, self.wide, part.count
-                pairs = [[loaded.strides[0], rows], *([a, b] for a, b in zip(steps, sizes))]
-                target = laid[:, :, margin : margin + self.wide, :]
-                device.builder.emit("tensor_copy", dst=target, src=loaded.ap(pairs, 0))
-                loaded, steps = laid, list(laid.strides[1:])
+                loaded, steps = self._laid(part, loaded, steps, margin)
             for line, begin in product(range(lines), range(0, places, most)):
                 several = min(most, places - begin)
-                down = min(part.down, self.high - line * part.down)
-                taken = down * part.across * part.count
+                left = self.high - line * part.down, part.step
+                taken = part.taken(left)
                 bank = device.tile((taken, several, rows), dtype, Memory.psum)
                 for number in range(several):
-                    pairs = [
-                        [loaded.strides[0], rows],
-                        [steps[0], down],
-                        [steps[1], part.across],
-                        [steps[2], part.count],
-                    ]
-                    kept = [pair for at, pair in enumerate(pairs) if not at or pair[1] > 1]
-                    kept = kept if len(kept) > 1 else [*kept, [1, 1]]
                     at = line * part.down * steps[0] + (begin + number) * steps[1]
                     device.builder.emit(
                         "nc_transpose",
                         dst=bank[:, number, :],
-                        data=loaded.ap(kept, at),
+                        data=self._slots(part, loaded, steps, left, at),
                         engine=Engine.tensor,
                     )
                 target = plain[:taken, line, begin : begin + several, start : start + rows]
