@@ -268,12 +268,10 @@ def test_columns_of_few_outputs_are_one_product(
     """As many as asked for, whatever pays, and what is left over; by turns where windows have
     gaps."""
 
-    def together(self: Images) -> int:
-        self._take(count)
-        self.pixels_first = True
-        return count
+    def plan(self: Images) -> None:
+        self._take(count, apart=True, pixels_first=True)
 
-    monkeypatch.setattr(Images, "_together", together)
+    monkeypatch.setattr(Images, "_plan", plan)
     monkeypatch.setattr("graph_compiler.lower.products.strips.plan_of", lambda *_: None)
     dims, outputs, edge = (2, 7, 13, features), 11, dilation * (window - 1) // 2
     own = (2, -(-7 // stride), -(-13 // stride), outputs)

@@ -56,9 +56,6 @@ IMAGES = 32 << 10
 KERNEL = 64 << 10
 """Bytes of a partition that the kernel of some outputs takes."""
 
-_MORE_ROWS = 1.1
-"""Rows that bands load, beside those without a part for the last columns, up to which it pays."""
-
 _PIECES = 4
 """Parts in which results of a band are stored, so that few are left to the end."""
 
@@ -85,9 +82,7 @@ class Images:
         self._plain = DTYPES[step.target.type]
         # Whether work behind the convolution is done where outputs are along partitions.
         self._early = not self.rows_of_pixels or self.results.rows_alone
-        self._take(1)
-        self.pixels_first = self._cost(True) < self._cost(False)
-        self._take(self._together())
+        self._plan()
         self.weights = Weights(device, step, self.kernel, self.together)
         self.bands = LoadedBands(device, step, self.parts, self.wide)
         most = max(1, KERNEL // (self.places * self.size * self.together.count))
@@ -96,8 +91,27 @@ class Images:
             limit = min(COLUMNS // self.together.count, most)
         self.chunk = even(self.outputs, limit)
 
-    def _take(self, together: int) -> None:
-        """Plan for so many columns of results together."""
+    def _plan(self) -> None:
+        """Take the fastest plan."""
+        plans = [(1, apart, first) for apart in (True, False) for first in (False, True)]
+        if self.across.size > 1:
+            most = min(_TOGETHER, COLUMNS // self.outputs, self.columns)
+            counts = range(2, most + 1)
+            plans += [(count, apart, True) for count in counts for apart in (True, False)]
+        found = math.inf
+        best = plans[0]
+        for plan in plans:
+            self._take(*plan)
+            if plan[0] > 1 and self.places * plan[0] * self.outputs * self.size > KERNEL:
+                break
+            if self.ns < found:
+                found, best = self.ns, plan
+        self._take(*best)
+
+    def _take(self, together: int, apart: bool, pixels_first: bool) -> None:
+        """Plan for so many columns of results together, and for parts of the features that may be
+        for some columns of the window, with pixels or outputs along partitions."""
+        self.pixels_first = pixels_first
         self.together = together_of(self.across, together)
         # Blocks of columns at the end are read as if they were whole.
         ends = (
@@ -106,29 +120,12 @@ class Images:
         )
         self.wide = reach(max(ends) + 1, self.across)
         window = self.down.size, self.together.reach(self.across.size)
-        self.parts = parts_of(self.features, window, apart=False)
-        alone = self._loaded_rows()
-        self.parts = parts_of(self.features, window)
-        if self._loaded_rows() > _MORE_ROWS * alone:
-            self.parts = parts_of(self.features, window, apart=False)
+        self.parts = parts_of(self.features, window, apart)
         self.places = sum(1 for part in self.parts for _ in groups_of(part, self.down.size))
 
-    def _together(self) -> int:
-        """Columns of results that are one product in the fastest plan, which `pixels_first`."""
-        costs = {1: min(self._cost(True), self._cost(False))}
-        most = min(_TOGETHER, COLUMNS // self.outputs, self.columns)
-        for count in range(2, most + 1 if self.across.size > 1 else 0):
-            self._take(count)
-            if self.places * count * self.outputs * self.size > KERNEL:
-                break
-            costs[count] = self._cost(True)
-        found = min(costs, key=costs.__getitem__)
-        self.pixels_first = self.pixels_first or found > 1
-        return found
-
-    def _cost(self, pixels_first: bool) -> float:
-        """About how many cycles the tensor engine takes with pixels, or outputs, along partitions:
-        products, what of loading the stationary side is not done beside, and to turn results."""
+    def _cycles(self) -> float:
+        """About how many cycles the tensor engine takes: products, what of loading the stationary
+        side is not done beside, and to turn results."""
         target, passes, load = self.device.target, 1, LOADED_FAST
         if self.size == 4:
             passes = target.fp32_matmul_passes.value
@@ -145,7 +142,7 @@ class Images:
         pixels = self.batch * self.rows * self.columns
         wide = -(-self.outputs // PARTITIONS)
         multiplied = 0.0
-        if pixels_first:
+        if self.pixels_first:
             for tile in (one for own in self._tiles_of_pixels(images, rows) for one in own):
                 places = min(1.0, self._reach(tile) / self.together.reach(self.across.size))
                 own = product(math.prod(tile.sizes), tile.together * self.outputs)
@@ -155,7 +152,7 @@ class Images:
             own = wide * product(self.outputs / wide, pixels / tiles)
             multiplied = tiles * self.places * own
         transposed = pixels * wide * turning_passes(self.size, target)
-        return multiplied + (pixels_first != self.rows_of_pixels) * transposed
+        return multiplied + (self.pixels_first != self.rows_of_pixels) * transposed
 
     @property
     def ns(self) -> float:
@@ -163,8 +160,9 @@ class Images:
         further partitions."""
         target, image = self.device.target, self.step.image
         _, high, wide, _ = image.dims
-        pixels = self.batch * high * wide
-        tensor, copied = min(self._cost(True), self._cost(False)), 0.0
+        again = self._loaded_rows() / reach(self.rows, self.down)  # by bands with rows in common
+        pixels = self.batch * high * wide * again
+        tensor, copied = self._cycles(), 0.0
         run = self.features
         if image.strides[3] == 1:
             turned = pixels * sum(not part.begin for part in self.parts)
@@ -174,23 +172,40 @@ class Images:
             run = wide * (high if image.strides[1] == wide else 1)
         moved = pixels * self.features * self.size / target.dma_run_bytes_per_ns(run * self.size)
         moved += pixels * self.features / run * target.dma_descriptor_ns.value
-        again = sum(part.partitions - part.count * (not part.begin) for part in self.parts)
-        places = self.batch * reach(self.rows, self.down) * self.wide
-        moved += again * places * self.size / target.dma_bytes_per_ns_per_engine.value
+        further = sum(part.partitions - part.count * (not part.begin) for part in self.parts)
+        places = self.batch * self._loaded_rows() * self.wide
+        moved += further * places * self.size / target.dma_bytes_per_ns_per_engine.value
         moved /= target.dma_engines.value
         clock, other = (target.clock_ghz(engine) for engine in (Engine.tensor, Engine.vector))
-        return max(tensor / clock, copied / other, moved)
+        return max(tensor / clock, copied / other, moved, self._shifted())
+
+    def _shifted(self) -> float:
+        """About how long two queues take for what goes to further partitions, one transfer behind
+        the other: each as long as the DMA engine of it that serves most partitions."""
+        target = self.device.target
+        most = target.partitions.value // target.dma_engines.value
+        served = sum(
+            min(most, slot.features)
+            for part in self.parts
+            for slot in part.slots()
+            if slot.start or part.begin
+        )
+        places = self.batch * self._loaded_rows() * self.wide
+        return served * places * self.size / target.dma_bytes_per_ns_per_engine.value / 2
+
+    def _straight(self, images: int, rows: int) -> int:
+        """How often images are loaded without a loop on the device."""
+        parts = 1 if self.pixels_first else -(-self.outputs // PARTITIONS)
+        work = len(self._tiles(images, rows)) * parts * self.places * -(-self.rows // rows)
+        return max(1, INSTRUCTIONS // work)
 
     def emit(self) -> None:
         for first in range(0, self.outputs, self.chunk):
             count = min(self.chunk, self.outputs - first)
             kernel = cache(partial(self._kernels, first, count))
             images, rows = self._band_sizes()
-            tiles = self._tiles(images, rows)
-            parts = 1 if self.pixels_first else -(-count // PARTITIONS)
-            work = len(tiles) * parts * self.places * -(-self.rows // rows)
+            straight = self._straight(images, rows)
             whole, left = divmod(self.batch, images)
-            straight = max(1, INSTRUCTIONS // work)
             outputs = first, count
             bands: list[Band] = []
             if whole > straight:
