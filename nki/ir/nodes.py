@@ -198,16 +198,8 @@ class LimitedAccess(Access):
     __slots__ = ("limits",)
 
     def __init__(self, view: Access, limits: tuple[Any, Any]) -> None:
-        super().__init__(
-            view.storage,
-            view.dtype,
-            view.shape,
-            view.strides,
-            view.offset,
-            view.vector_offset,
-            view.vector_stride,
-            view.vector_bound,
-        )
+        for slot in Access.__slots__:
+            setattr(self, slot, getattr(view, slot))
         self.limits = limits
 
 

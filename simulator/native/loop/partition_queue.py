@@ -122,31 +122,28 @@ _EMPTY = {
 
 def new_queue(memory: WordMemory, run: int, threads: int, written: int) -> Any:
     """An empty `QUEUE` for this many threads, whose `PartitionBlocks` function is at `run`."""
-    parts = [memory.room(len(BLOCKS.names)) for _ in range(threads)]
-    queue = memory.words(
-        QUEUE.words(
-            run=run,
-            parts=memory.table(parts),
-            parts_count=threads,
-            epoch=1,
-            block_bytes=BLOCK_BYTES,
-            least_work=LEAST_WORK,
-            written=written,
-            **buffers(memory, MOST_JOBS, ENTRY),
-            **_EMPTY,
-        )
-    )
-    for number, place in enumerate(parts):
-        scratch = memory.room(MOST_WORDS)
-        words = BLOCKS.words(number=number, scratch=scratch)
-        (ctypes.c_int64 * len(words)).from_address(place)[:] = list[Any](words)
-    return queue
+    room = room_for(memory, BLOCKS, threads, ENTRY, MOST_JOBS)
+    members = {"run": run, "epoch": 1, "block_bytes": BLOCK_BYTES, "written": written}
+    return memory.words(QUEUE.words(**members, **room, **_EMPTY))
 
 
-def buffers(memory: WordMemory, most: int, entry: Structure) -> dict[str, int]:
-    """The members of a queue that say where up to `most` entries are, and the words of each."""
+def room_for(
+    memory: WordMemory, part: Structure, threads: int, entry: Structure, most: int
+) -> dict[str, int]:
+    """The members of a queue that say where the part of each thread is, up to `most` entries, and
+    the words of each."""
     sizes = {"entries": most * len(entry.names), "copies": most * MOST_WORDS}
-    return {f"{turn}{name}": memory.room(n) for turn in ("", "next_") for name, n in sizes.items()}
+    found = {f"{turn}{name}": memory.room(n) for turn in ("", "next_") for name, n in sizes.items()}
+    parts = [memory.room(len(part.names)) for _ in range(threads)]
+    for number, place in enumerate(parts):
+        words = part.words(number=number, scratch=memory.room(MOST_WORDS))
+        (ctypes.c_int64 * len(words)).from_address(place)[:] = list[Any](words)
+    return {
+        **found,
+        "parts": memory.table(parts),
+        "parts_count": threads,
+        "least_work": LEAST_WORK,
+    }
 
 
 def take_turns(queue: StructureAt) -> None:

@@ -17,7 +17,6 @@ from simulator.checks.engine_marks import EngineMarks
 from simulator.checks.initialised import Shadow
 from simulator.checks.marks import MarkedBox
 from simulator.exchange import Message
-from simulator.native.codegen.library import library
 from simulator.native.codegen.structure import WordMemory
 from simulator.native.loop.meetings import MeetingTable
 from simulator.native.loop.partition_queue import QUEUE, Flush, PartitionBlocks, new_queue
@@ -44,6 +43,7 @@ from simulator.native.loop.walk import (
     ProgramLoop,
 )
 from simulator.native.loop.written import WRITTEN, new_written
+from simulator.native.plans.table import compiled
 from simulator.native.threads.other_processes import busy
 from simulator.native.threads.team import Team
 from simulator.streams import RunningStream, runaway
@@ -82,8 +82,6 @@ class NativeProgram:
     ) -> None:
         self._watch = watch
         self.stopped = False
-        functions = library()
-        assert functions is not None
         self._memory = WordMemory()
         self._threads = threads
         self._team: Team | None = None
@@ -125,13 +123,13 @@ class NativeProgram:
         answers = _answers(weakref.ref(self))
         next(answers)
         self._callback = _CALLBACK(answers.send)
-        strips, flush = functions.function(PartitionBlocks()), functions.function(Flush())
+        strips, flush = compiled(PartitionBlocks()), compiled(Flush())
         sizes = [core[0].state.sbuf.partition_bytes for core in cores if core]
         self._written = new_written(self._memory, max(sizes, default=0))
         written = ctypes.addressof(self._written)
         self._queue = new_queue(self._memory, _address(strips), threads, written)
-        products = functions.function(QueuedProducts())
-        flush_products = functions.function(FlushProducts())
+        products = compiled(QueuedProducts())
+        flush_products = compiled(FlushProducts())
         self._products = new_products(self._memory, _address(products), threads, written)
         self._program = self._memory.words(
             PROGRAM.words(
@@ -143,11 +141,11 @@ class NativeProgram:
                 flush=_address(flush),
                 products=ctypes.addressof(self._products),
                 flush_products=_address(flush_products),
-                settle=_address(functions.function(Settle())),
+                settle=_address(compiled(Settle())),
                 watched=int(watch is not None),
             )
         )
-        self._run = functions.function(ProgramLoop())
+        self._run = compiled(ProgramLoop())
         work = sum(packing.queued_work for packing in self._packings)
         self._shares = threads > 1 and (
             work >= self._queue[QUEUE.indices["least_work"]]

@@ -11,7 +11,6 @@ loads another.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,12 +19,11 @@ from simulator.native.codegen.structure import Structure, StructureAt, Structure
 from simulator.native.codegen.text import WORD, Value
 from simulator.native.loop.partition_queue import (
     FARTHEST,
-    LEAST_WORK,
     MOST_WORDS,
     STEP,
-    buffers,
     fetch_entries,
     new_entry,
+    room_for,
     take_turns,
 )
 from simulator.native.loop.written import WrittenText
@@ -105,23 +103,8 @@ def place_products(
 
 def new_products(memory: WordMemory, run: int, threads: int, written: int) -> Any:
     """An empty `PRODUCTS` for this many threads, whose `QueuedProducts` function is at `run`."""
-    parts = [memory.room(len(PART.names)) for _ in range(min(threads, MOST_PARTS))]
-    queue = memory.words(
-        PRODUCTS.words(
-            run=run,
-            parts=memory.table(parts),
-            parts_count=len(parts),
-            least_work=LEAST_WORK,
-            written=written,
-            first=FARTHEST,
-            **buffers(memory, MOST_PRODUCTS, ENTRY),
-        )
-    )
-    for number, place in enumerate(parts):
-        scratch = memory.room(MOST_WORDS)
-        words = PART.words(number=number, scratch=scratch)
-        (ctypes.c_int64 * len(words)).from_address(place)[:] = list[Any](words)
-    return queue
+    room = room_for(memory, PART, min(threads, MOST_PARTS), ENTRY, MOST_PRODUCTS)
+    return memory.words(PRODUCTS.words(run=run, written=written, first=FARTHEST, **room))
 
 
 class ProductsText:

@@ -16,9 +16,10 @@ import weakref
 from typing import Any
 
 from simulator.memory import LINE
-from simulator.native.codegen.library import Function, library
+from simulator.native.codegen.library import Function
 from simulator.native.codegen.text import WORD
 from simulator.native.plans.plan import Job
+from simulator.native.plans.table import compiled
 from simulator.native.threads.workers import MEMBER, MEMBER_BYTES, SPINS, TEAM, Worker
 
 LEAST_WORK = 1 << 15
@@ -51,8 +52,6 @@ class Team:
     `TEAM` structure, `process` the process that they belong to: a fork of it has none of them."""
 
     def __init__(self, threads: int) -> None:
-        functions = library()
-        assert functions is not None
         self.process = os.getpid()
         count = threads - 1
         room = (ctypes.c_int64 * (len(TEAM.names) + count * MEMBER_BYTES // WORD + LINE))()
@@ -70,7 +69,7 @@ class Team:
         self._ended = threading.Semaphore(0)
         self._order = threading.Lock()
         self._helpers: list[threading.Thread] = []
-        worker = functions.function(Worker())
+        worker = compiled(Worker())
         for number, start in enumerate(self._starts):
             place = self.address + TEAM.size + number * MEMBER_BYTES
             member = (ctypes.c_int64 * len(MEMBER.names)).from_address(place)
