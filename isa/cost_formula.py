@@ -1,8 +1,8 @@
 """What an instruction costs: cycle formulas of machine rows, chosen by generation and operands.
 
-A row's `cost` is a `Cost`: an ordered list of `Case`s, of which the first whose condition holds
-gives the time that the instruction occupies its engine, and a second list for the time from its
-start until its result is visible. Formulas are text in terms of `QUANTITIES`;
+A row's `cost` is a `Cost`, which has two ordered lists of `Case`s. The first case whose condition
+holds is taken. One list gives the time that the instruction occupies its engine, the other the time
+from its start until its result is visible. Formulas are text in terms of `QUANTITIES`;
 `Case.expression` is the same formula as a sympy expression, for algebra and documentation.
 """
 

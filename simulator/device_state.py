@@ -181,9 +181,9 @@ class CoreState:
 class Device:
     """Cores, and the HBM tensors of all of them: a tensor is its bytes, a uint8 array.
 
-    The `capacity` of its cores is that of the target unless another is given. `names` are what
-    messages call the tensors, as far as they are known, `parts` what they call those that lie
-    within others, by (the other one, first byte, one past the last).
+    The `capacity` of its cores is that of the target unless another is given. `names` are the known
+    names of tensors, for messages. `parts` are names of tensors within others, by (the other one,
+    first byte, one past the last).
     """
 
     def __init__(self, target: Target, cores: int = 1, capacity: Capacity | None = None) -> None:

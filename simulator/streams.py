@@ -64,8 +64,8 @@ def take_turns(streams: Sequence[TurnTaker]) -> None:
 
 
 class RunningStream:
-    """The instructions of one engine on one core, or of all in one order (`Engine.unknown`), and
-    where it stands in them.
+    """A stream of one core while it runs: instructions of one engine, or of all engines in one
+    order (`Engine.unknown`), and the position `pc`.
 
     `events` is the engine's part of the control trace, if the run is `traced`. `failed`: the
     instruction at `pc` raised an error. `semaphores` are shared by the streams of a core.

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LoopNote:
-    """A loop on the device whose trips are known: a `while` that counts, or equal layers that are
-    one loop, of which `instruction` is the first one."""
+    """A loop on the device with known trips: a `while` that counts, or equal layers as one loop.
+    `instruction` is the first one of it."""
 
     instruction: str
     kind: str
@@ -22,8 +22,8 @@ class LoopNote:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """An instruction that has a form on the device, but none that is made for it, and what that
-    form is."""
+    """An instruction that the device runs in a form made for any operator; `schedule` describes the
+    form."""
 
     instruction: str
     schedule: str

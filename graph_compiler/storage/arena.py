@@ -172,8 +172,8 @@ def _begun(
     moved: dict[Tensor, Tensor],
     unused: set[Tensor],
 ) -> Iterable[Node]:
-    """The nodes, with a beginning of each tensor that is moved before the first one that uses it,
-    as its bytes may hold what another one has left, and none of tensors that nothing uses."""
+    """The nodes, with markers where tensors begin. A moved tensor begins before its first use,
+    since its bytes may hold the data of another tensor. A tensor without a use has no marker."""
     begins: dict[int, list[Tensor]] = {}
     for tensor in moved.keys() & lives.keys():
         begins.setdefault(lives[tensor][0], []).append(tensor)

@@ -97,8 +97,8 @@ class _Replacing:
 
 
 class _Watched:
-    """What views hold behind the sum of a tile: the tile itself, its sum, the mean and minus it,
-    what is left of the tile without its mean, and squares, with the operation that makes them."""
+    """What views hold after the sum of a tile: the tile, its sum, the mean, the negative mean, the
+    tile minus its mean, or squares with the operation that makes them."""
 
     def __init__(self, kernel: TracedKernel, nodes: list[Node], first: int) -> None:
         op = nodes[first]

@@ -52,9 +52,9 @@ class Tensor:
     that have one `label`: they are called "tile", "tile.1", "tile.2", ...
 
     A tensor in HBM may lie `within` another one, from byte `offset` of it on: an int, a polynomial,
-    or an index form over registers. Then it has no memory of its own: it names bytes of the other
-    tensor, its shape and dtype say how to look at them, and its bounds hold for those who use it.
-    `divided` says that others lie within this one.
+    or an index form over registers. Then it has no memory of its own, and shows bytes of the other
+    tensor in its own shape and dtype. Accesses have to stay within its bounds. `divided` says that
+    others lie within this one.
     """
 
     number: int

@@ -1,9 +1,9 @@
 """Exchanges between cores (`Row.apart`) that have begun and not ended.
 
-Those at one place do not hold up those at another (SDK nki.isa.sendrecv, "pipe_id"): an exchange
-has to end before an operation that touches what it receives or overwrites what it sends, before
-the next one at its place, at barriers, at loops in which cores meet, and at the end of a loop's
-body.
+Exchanges of different pipes do not hold up each other (SDK nki.isa.sendrecv, "pipe_id"). An
+exchange has to end before an operation touches its destination or overwrites its source, and before
+the next exchange of its pipe. It also ends at barriers, at loops in which cores meet, and at the
+end of a loop's body.
 
 Eager mode waits at these operations. For the others `in_one_order` puts the exchanges of all cores
 into an order in which cores that wait one by one meet; where there is none, they stay as they are.

@@ -23,8 +23,8 @@ Key = tuple[Any, ...]
 
 
 class EngineEffect(NamedTuple):
-    """Whether an instruction reads engine state, whether it initialises all that it names, and
-    whether it `overwrites` an operand that other uses of its row update."""
+    """What an instruction does to engine state. `writes`: it initialises all of the state that it
+    names. `overwrites`: it writes a whole operand, which other uses of its row update."""
 
     reads: bool = False
     writes: bool = False

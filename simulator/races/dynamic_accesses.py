@@ -3,8 +3,8 @@
 The proof of a program cannot tell them apart (nki-library core/subkernels/find_nonzero_indices.py:
 each core appends to rows of its own, at offsets that it has counted;
 core/moe/moe_cte/bwmm_shard_on_block_mx.py: each scatters to the half of a tensor that it has
-cleared, by indices that could reach further). A run knows the places: it notes them, and refuses
-two of different cores that meet, one of them a write, with no barrier between. Where the write
+cleared, by indices that could reach further). A run knows the places, and notes them. It refuses
+accesses of two cores to one byte, one of them a write, without a barrier between. Where the write
 comes second, a warning says so: the reader has what was there before, as on cores that run in step,
 and public kernels rely on it (nki-library experimental/transformer/attention_block_tkg.py: one core
 puts the new token into a block of the cache of which the other has read all tokens, to mask those

@@ -34,9 +34,9 @@ Locate = Callable[[Any], SourceLocation | None]
 
 
 class Accessed(NamedTuple):
-    """One access: its bytes, its row's name, its line, its key if it may be a replica, and, where a
-    register or an index decided its place (`moves`), the number of the instruction: of equal reads
-    the last, of equal writes the first."""
+    """One access: bytes, name of the row, line, and the key of a possible replica. `moves`: a
+    register or an index decided the place. `number` is the instruction's: of equal reads the last,
+    of equal writes the first."""
 
     touched: DynamicAccess
     row: str

@@ -1,10 +1,10 @@
 """Cuts a straight-line program into two slices that can run in parallel, one for each half of its
 results.
 
-Tiles of results seldom depend on each other: query tiles of attention, tiles of a product. Each
-half of the transfers that store them needs some of the other instructions, a few of them both
-halves, as those that load what all results need. A slice is these instructions in the order in
-which the whole program runs them, so that it leaves the same bits.
+Tiles of results seldom depend on each other: query tiles of attention, tiles of a product. Half of
+the stores need some of the other instructions. Both halves need a few, such as loads of what all
+results use. A slice has the instructions of its half in the order of the whole program, so that
+results are the same bits.
 
 The cut is refused where more than 12 % of the cost would be done twice, where something that is
 written is read again in HBM, or where generators or other engine state run through. Each slice runs

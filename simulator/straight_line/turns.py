@@ -25,9 +25,9 @@ _STRAIGHT = frozenset({Nop, DrainQueue, Halt, StorageBegin, CoreBarrier, SendRec
 
 
 class StraightStream(NamedTuple):
-    """A stream without control flow: its core and engine, its instructions, and by place the number
-    of each in its core's order, from 1 on, and of the last one before it has `ended`, as what waits
-    for other cores uses its operands until they have come."""
+    """A stream without control flow. By place in the stream, `turn` numbers the instructions in the
+    order of their core, from 1 on. `ended` is the number of the last instruction that is over by
+    then: an instruction that waits for other cores uses its operands until these have come."""
 
     core: int
     engine: Engine

@@ -1,8 +1,8 @@
 """Where the time of a run goes: the critical path, backwards from the end, cause by cause.
 
-Each node of the path (`simulator.timing.events`) is charged with the time from its start until it
-hands over to the next one, and with what held it up before its start. These times follow one
-another without gaps, so that they add up to the whole run.
+A node of the path (`simulator.timing.events`) has the time from its start until the next node can
+start, and the time that it was held up before its start. These times follow one another without
+gaps, so that they add up to the whole run.
 
 An engine that does nothing is on no path, and cannot be the bound. What lies between the end of an
 instruction's work and the next one on the path is fill and drain where both are of one engine, and

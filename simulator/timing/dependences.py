@@ -32,8 +32,9 @@ _LAST, _FIRST = 1, 1 << LOOK_BACK
 
 @dataclass(slots=True)
 class OwnResults:
-    """Of each instruction, the earlier ones of its engine whose last (`results`), and whose first
-    result (`firsts`) it needs; and which instructions such a list names (`noted`)."""
+    """Earlier instructions of the same engine that each instruction waits for: until their last
+    result is there (`results`), or their first one (`firsts`). `noted`: the instructions in any
+    such list."""
 
     results: Lists
     firsts: Lists

@@ -1,9 +1,9 @@
 """A program made ready to be timed, in columns.
 
 Streams, instructions, semaphores and queues are numbered over all cores; an instruction is its
-place in all streams, one behind the other. What an instruction has in common with others is in its
-template; its own are its semaphores, what it takes from instructions before it, and the ports that
-its addresses decide on.
+place in all streams, one behind the other. A template holds what instructions have in common. An
+instruction's own are its semaphores, the results that it needs, and the ports, which follow from
+addresses.
 """
 
 from __future__ import annotations

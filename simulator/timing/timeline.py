@@ -46,8 +46,8 @@ class Spans:
 class Lane:
     """A track: an engine, or a DMA queue of an engine (`queue` its index in the core, else -1).
 
-    Spans of a queue are its transfers; indices name the triggers in the stream of `engine`. A
-    transfer that overlaps the one before it on its queue is cut to begin at that one's end.
+    Spans of a queue are its transfers; indices name the triggers in the stream of `engine`. Where
+    two transfers of a queue overlap, the later span begins at the end of the earlier one.
     """
 
     name: str

@@ -64,8 +64,8 @@ def _type(node: Node) -> Any:
 
 
 def in_place(body: Block, number: int) -> list[Node]:
-    """The updates by which a body makes the next value of what it carries, if that is not used
-    otherwise, so that they may be made where it lies; else none."""
+    """The updates that make the next value of a carried array, where the body uses the array for
+    nothing else. They may be made in place. Else none."""
     uses = body.uses()
     chain: list[Node] = []
     node = body.results[number]

@@ -260,7 +260,7 @@ def _alike(run: _Run, number: int) -> bool:
 
 def _layer_before(run: _Run) -> list[Node] | None:
     """The layer before the first one, whatever order its nodes are in; None where there is none.
-    Nodes that several layers share, and that are listed in one of them, are in none of its."""
+    Nodes that several layers share, and that are listed in one of them, are left out."""
     first, second = run.at[0], run.at[1]
     found: dict[Node, Node] = {}
     todo: list[tuple[Node, Node]] = []

@@ -102,8 +102,8 @@ def _dot(one: Sequence[Any], other: Sequence[int]) -> Any:
 def with_nests(
     device: DeviceProgram, step: ConvolutionStep, following: Sequence[Any]
 ) -> tuple[ConvolutionStep, list[Any]]:
-    """A convolution with those of the steps that follow it that take its results on chip, and steps
-    between these, which are to come before all of them."""
+    """A convolution with the nests that take its results on chip. Also the steps between these
+    nests, which have to come before the convolution now."""
     found: list[FollowingNest] = []
     between: list[Any] = []
     waiting: list[Any] = []

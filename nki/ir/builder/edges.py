@@ -65,8 +65,8 @@ def add_edges(bodies: list[list[Node]], schedule: Schedule) -> None:
 def check_edges(bodies: list[list[Node]]) -> None:
     """Every instruction comes after such that run before it whenever it runs.
 
-    Raises value-not-allowed for an instruction that comes after itself or a later one, and for one
-    that comes after an instruction of a loop on the device in which it is not itself.
+    Raises value-not-allowed where an instruction is to come after itself or a later one, or, from
+    outside of a loop on the device, after an instruction of that loop.
     """
     for nodes in bodies:
         if any(op.after for op in operations(nodes)):

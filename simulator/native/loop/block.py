@@ -26,9 +26,9 @@ _OFFSET, _REGION, _LOWEST, _HIGHEST, _FULL, _SPACE, _UNIT, _BOX = (
 
 
 class OperandPlace(NamedTuple):
-    """What the marks of an operand follow from: its words, a row for each use, the window of the
-    first one, and by use its offset and the number of the allocation that it lies in, -1 for one
-    that is not known."""
+    """An operand of a template, as far as its marks depend on it. Each use has a row of `words`, an
+    offset, and the number of the allocation around it (`holders`, -1 where that is unknown).
+    `window` is of the first use."""
 
     position: int
     words: Integers

@@ -1,11 +1,11 @@
 """The native program loop: runs the instruction streams of a program over packed records.
 
 Streams take turns as by `simulator.streams.take_turns`, so that instructions are executed in the
-same order. A record names its waits and updates, the
-operands whose addresses registers decide, those that have to be initialised and those that then
-are, and the jobs, which are micro-kernels with their argument words. Where something is amiss, and
-for instructions without native code, the loop calls back into Python, which executes the
-instruction and says how to go on. `simulator.native.loop.records` packs the records.
+same order. A record has the waits and updates of its instruction, the operands at addresses that
+registers decide, the operands that have to be initialised and those that become so, and the jobs:
+micro-kernels with their argument words. Where something is amiss, and for instructions without
+native code, the loop calls back into Python, which executes the instruction and says how to go on.
+`simulator.native.loop.records` packs the records.
 
 Jobs that are local to partitions are queued (`simulator.native.loop.partition_queue`); what is
 queued runs before anything else may see it. So are those of the tensor engine, in a queue of their

@@ -244,8 +244,8 @@ def bits_plan(
 def _turned(
     found: IterationSpace, size: int
 ) -> tuple[IterationSpace, type[CopyRows | TransposeKernel]] | None:
-    """The space with the dimension that is adjacent in the destination last, and before it the one
-    that is adjacent in the source, if that is another one; None where there are no such dimensions.
+    """The space with the destination's adjacent dimension last, and before it the source's, if it
+    is another one. None where either has no adjacent dimension.
     """
     target, origin = found.strides
     if size not in target or size not in origin:
