@@ -88,6 +88,11 @@ def _simulated(
     return Modelled(timeline.total_ns, max(moving, *computing, 0.0))
 
 
+def some_trips(node: Loop, trips: int, body: list[Node]) -> Loop:
+    """Some trips of a loop, with a body, to be timed."""
+    return Loop(node.variable, 0, trips * node.step, node.step, body, False, node.location)
+
+
 def _values(kernel: TracedKernel, nodes: Sequence[Node]) -> dict[str, int] | None:
     """The launch sizes with which nodes are timed, if there is a time."""
     return _largest(kernel) if _alone(nodes) else None

@@ -27,7 +27,7 @@ from nki.ir.rewrite import with_body
 from nki.passes.analysis.content import Content, kept
 from nki.passes.order.clock import busy_ns
 from nki.passes.order.lookahead import Lookahead, Room, StretchTensors
-from nki.passes.order.modelled import can_be_modelled, from_outside, modelled_ns
+from nki.passes.order.modelled import can_be_modelled, from_outside, modelled_ns, some_trips
 from nki.passes.order.precedence import Precedence
 from nki.passes.order.schedule import WINDOW, Timing, costs_of
 from nki.passes.order.trips import trip_count
@@ -71,21 +71,6 @@ SMALLER, LEAST = 0.85, 0.7
 with which less is tried: what fits tightly leaves no gap that is large enough."""
 
 _MEMORIES = (Memory.sbuf, Memory.psum)
-
-
-class _Around:
-    """From a stretch to what is modelled of it: the loop around it, if there is one."""
-
-    def __init__(self, node: Loop | None = None) -> None:
-        self.node = node
-        self.step = 0 if node is None else node.step
-        self.trips = 1 if node is None else _looked_at(node)
-
-    def __call__(self, nodes: list[Op]) -> Sequence[Node]:
-        node = self.node
-        if node is None:
-            return nodes
-        return [Loop(node.variable, 0, self.trips * node.step, node.step, [*nodes])]
 
 
 @dataclass(frozen=True)
@@ -135,8 +120,8 @@ def pipelined(kernel: TracedKernel, nodes: list[Node]) -> list[Node]:
     return _Body(kernel, [*outside, *nodes]).run()[len(outside) :]
 
 
-def _looked_at(node: Loop) -> int:
-    """How many trips of a loop are modelled: of a short loop all, as rotation does."""
+def _timed_trips(node: Loop) -> int:
+    """How many trips of a loop are timed: of a short loop all, as rotation does."""
     trips = trip_count(node)
     if trips is not None and trips * len(node.body) <= MODELLED:
         return trips
@@ -167,7 +152,7 @@ class _Body:
 
     def run(self) -> list[Node]:
         """The nodes in their new order; the body itself where nothing pays or fits."""
-        nodes = self._level(self.body, frozenset(), _Around())
+        nodes = self._level(self.body, frozenset())
         if not self.changed:
             return self.body
         if turns(nodes, self.target):
@@ -184,27 +169,28 @@ class _Body:
         return nodes
 
     def _level(
-        self, nodes: list[Node], variables: frozenset[Register], around: _Around | None
+        self,
+        nodes: list[Node],
+        variables: frozenset[Register],
+        around: Loop | While | None = None,
     ) -> list[Node]:
         result: list[Node] = []
         for part in _parts(nodes):
             if isinstance(part, list):
                 alone = len(part) == len(nodes) or not variables
-                straight = around is not None and around.node is None
-                for piece in self._pieces(part) if straight else [part]:
-                    result += self._stretch(piece, variables, around if alone else None)
+                for piece in self._pieces(part) if around is None else [part]:
+                    if alone and not isinstance(around, While):
+                        result += self._stretch(piece, variables, around)
+                    else:
+                        self.position += _steps(piece)
+                        result += piece
             elif isinstance(part, Op):
                 self.position += 1
                 result.append(part)
             else:
-                result.append(with_body(part, self._inside(part, variables)))
+                inner = variables | {part.variable} if isinstance(part, Loop) else variables
+                result.append(with_body(part, self._level(part.body, inner, part)))
         return result
-
-    def _inside(self, node: Loop | While, variables: frozenset[Register]) -> list[Node]:
-        if not isinstance(node, Loop):
-            return self._level(node.body, variables, None)
-
-        return self._level(node.body, variables | {node.variable}, _Around(node))
 
     def _pieces(self, nodes: list[Op]) -> Iterator[list[Op]]:
         """A long stretch in pieces, each of which has its own order: cut where little is live."""
@@ -220,14 +206,13 @@ class _Body:
         yield nodes[start:]
 
     def _stretch(
-        self, nodes: list[Op], variables: frozenset[Register], around: _Around | None
+        self, nodes: list[Op], variables: frozenset[Register], around: Loop | None
     ) -> list[Op]:
-        """A stretch in the order that takes the least time; as it is where that is the author's.
-        What is modelled is the loop `around` it, if that is None nothing."""
+        """A stretch in the order that takes the least time; as it is where that is the author's."""
         operations = [op for op in nodes if op.row is not StorageBegin]
         start = self.position
         self.position += len(operations)
-        if around is None or len(operations) < FEW:
+        if len(operations) < FEW:
             return nodes
         stretch = _Stretch(self, operations, begun(nodes), start, variables, around)
         if len(operations) <= WINDOW and stretch.fits_at_once():
@@ -246,24 +231,23 @@ class _Body:
 
     def _order(self, stretch: _Stretch) -> _Order:
         """The order that takes the least time."""
-        sample, trips = stretch, stretch.around.trips
+        sample = stretch
         if len(stretch.operations) > SAMPLE:
             sample = stretch.first(SAMPLE)
             if self._keeps_busy(sample):
                 return None
-        orders = sample.orders()
-        if stretch.around.node is not None and sample is stretch:
-            likely = orders[0]
+        if stretch.around is not None and sample is stretch:
+            likely = stretch.orders[0]
             if likely.spent < SURE * stretch.order(WINDOW).spent:
                 if can_be_modelled(self.kernel, stretch.modelled(likely.numbers)):
                     return likely.numbers
         author = modelled_ns(self.kernel, sample.modelled(range(len(sample.operations))))
-        if author is None or author <= BOUND * sample.bound * trips:
+        if author is None or author <= BOUND * sample.bound * sample.trips:
             return None
-        for order in orders:
+        for order in sample.orders:
             # Without a loop around, what is modelled takes no less than the list schedule thinks,
             # or so much less than the author's order that this makes no difference.
-            if stretch.around.node is None and order.spent >= GAIN * author:
+            if stretch.around is None and order.spent >= GAIN * author:
                 return None
             spent = modelled_ns(self.kernel, sample.modelled(order.numbers))
             if spent is None:
@@ -338,7 +322,8 @@ class _Found(NamedTuple):
 
 class _Stretch:
     """Operations that may change places: the first is at a position of a body. `begins` are the
-    markers of their tensors, `variables` those of the loops around."""
+    markers of their tensors, `variables` those of the loops around, `around` is the innermost of
+    these, if there is one: so many of its `trips` are timed."""
 
     def __init__(
         self,
@@ -347,7 +332,7 @@ class _Stretch:
         begins: Mapping[Tensor, Op],
         start: int,
         variables: frozenset[Register],
-        around: _Around,
+        around: Loop | None,
     ) -> None:
         self.body = body
         self.operations = operations
@@ -355,6 +340,7 @@ class _Stretch:
         self.start = start
         self.variables = variables
         self.around = around
+        self.trips = 1 if around is None else _timed_trips(around)
 
     def first(self, count: int) -> _Stretch:
         """The first of its operations."""
@@ -366,9 +352,10 @@ class _Stretch:
         used."""
         return _with_begins([self.operations[number] for number in order], self.begins)
 
-    def modelled(self, order: Sequence[int]) -> Sequence[Node]:
+    def modelled(self, order: Sequence[int]) -> list[Node]:
         """What is timed to know how long operations take in an order."""
-        return self.around(self.in_order(order))
+        nodes: list[Node] = [*self.in_order(order)]
+        return nodes if self.around is None else [some_trips(self.around, self.trips, nodes)]
 
     @cached_property
     def uses(self) -> StretchTensors:
@@ -412,13 +399,13 @@ class _Stretch:
     def form(self) -> Any:
         """Equal for stretches that get the same order: that do the same to tensors alike, which
         live as long, where as much else is live."""
-        outer, around = dict.fromkeys(self.variables, "loop"), self.around
-        if around.node is not None:
-            outer[around.node.variable] = "around"
+        outer, step = dict.fromkeys(self.variables, "loop"), 0
+        if self.around is not None:
+            outer[self.around.variable], step = "around", self.around.step
         uses = self.uses
         columns = map(tuple, (uses.memory, uses.size, uses.first, uses.last))
         loads = (load.tobytes() for load in self.loads)
-        return around.step, Content(outer).of(self.operations), *columns, *loads
+        return step, Content(outer).of(self.operations), *columns, *loads
 
     @cached_property
     def graph(self) -> Precedence:
@@ -453,11 +440,17 @@ class _Stretch:
         ).run()
         return _Found(*found, window)
 
+    @cached_property
     def orders(self) -> list[_Found]:
         """The orders with `WINDOWS`, the one first that is estimated to take the least time."""
         # With fewer operations than the smaller window has, both give one order.
         windows = WINDOWS if len(self.operations) > min(WINDOWS) else WINDOWS[:1]
         return sorted(map(self.order, windows), key=attrgetter("spent"))
+
+
+def _steps(nodes: list[Op]) -> int:
+    """How many positions operations take."""
+    return sum(op.row is not StorageBegin for op in nodes)
 
 
 def _with_begins(operations: list[Op], begins: Mapping[Tensor, Op]) -> list[Op]:

@@ -24,7 +24,7 @@ from nki.ir.begins import begun
 from nki.ir.nodes import Loop, Node, Op, Register, TracedKernel, operations, tensors_of, walk
 from nki.ir.rewrite import Cloner, Numbering, form_registers, replace_loops
 from nki.passes.analysis.content import Content, kept
-from nki.passes.order.modelled import Modelled, modelled
+from nki.passes.order.modelled import Modelled, modelled, some_trips
 from nki.passes.order.pipeline import pipelined
 from nki.passes.order.queues import spread
 from nki.passes.order.trips import at_most_once, trip_count
@@ -138,7 +138,7 @@ class _Rotation(NamedTuple):
         """The number of copies that pays by the event model."""
         sample = max(ITERATIONS, 2 * wanted[-1])
         sample = sample if trips is None else min(trips, sample)
-        loop = Loop(node.variable, 0, sample * node.step, node.step, body, False, node.location)
+        loop = some_trips(node, sample, body)
         one = self._spent([loop])
         if one is None:
             return wanted[0] if node.unroll else 1

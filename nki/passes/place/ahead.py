@@ -17,7 +17,7 @@ from nki.ir.begins import begun, begun_by, used_by, written_by
 from nki.ir.nodes import Loop, Node, Op, Tensor, TracedKernel, operations, storages, tensors_of
 from nki.ir.rewrite import Numbering, replace_loops, with_body
 from nki.passes.order.clock import busy_ns
-from nki.passes.order.modelled import modelled_ns
+from nki.passes.order.modelled import modelled_ns, some_trips
 from nki.passes.order.precedence import mentioned_registers
 from nki.passes.order.schedule import Costs, costs_of
 from nki.passes.order.trips import trip_count
@@ -95,7 +95,7 @@ def _begun_before(
     if fits:
         taken = _first(loads.held_up.values(), SHARES[0] * capacity)
         return _led_if_it_pays(kernel, loop, loads, taken, trips) if taken else None
-    sample = _sample(loop, trips)
+    sample = some_trips(loop, trips, loop.body)
     best = modelled_ns(kernel, [sample])
     if best is None:
         return None
@@ -128,19 +128,16 @@ def _stores_what_it_loads(ops: list[Op]) -> bool:
     )
 
 
-def _sample(loop: Loop, trips: int) -> Loop:
-    """Some trips of a loop."""
-    return Loop(loop.variable, 0, trips * loop.step, loop.step, loop.body, False, loop.location)
-
-
 def _led_if_it_pays(
     kernel: TracedKernel, loop: Loop, loads: _Loads, tensors: set[Tensor], trips: int
 ) -> list[Node] | None:
     """A loop that the loads of some tensors lead; None where that does not pay. Of a short body the
     event model says so, of a long one how much is computed while there is time to load."""
     if len(loop.body) <= SHORT:
-        before = modelled_ns(kernel, [_sample(loop, trips)])
-        after = modelled_ns(kernel, [_sample(_led_by(loop, loads, tensors), trips)])
+        led = _led_by(loop, loads, tensors)
+        before, after = (
+            modelled_ns(kernel, [some_trips(loop, trips, body)]) for body in (loop.body, led.body)
+        )
         pays = before is not None and after is not None and after < PAYS * before
     else:
         tensors = _in_time(loads, tensors, loop.body, costs_of(TARGETS[kernel.target]))
