@@ -199,8 +199,13 @@ class Instruction:
     updates: tuple[tuple[int, int], ...] = ()
     location: Any = 0
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The values by field."""
+        return dict(zip(self.row.field_names, self.values))
+
     def __repr__(self) -> str:
-        fields = " ".join(f"{n}={v!r}" for n, v in zip(self.row.field_names, self.values))
+        fields = " ".join(f"{n}={v!r}" for n, v in self.fields.items())
         return f"<{self.engine.name} {self.row.name} {fields}>"
 
 

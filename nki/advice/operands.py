@@ -47,7 +47,7 @@ def half_operands(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
             Engine.tensor in op.row.engines for body in kernel.bodies for op in at_line(body, line)
         )
         weight = PRODUCTS if multiplied else TRANSFERS
-        text = f"make {names} {NARROW}{_given(kernel, chosen)}{_converted(kernel, chosen, line)}"
+        text = f"make {names} {NARROW}{_given(kernel, chosen)}{_converted(kernel, line)}"
         yield Changed("32-bit operands", text, changed, False, weight, of)
         return
 
@@ -122,7 +122,7 @@ def _given(kernel: TracedKernel, chosen: dict[Tensor, None]) -> str:
     return f" (the caller passes {', '.join(given)} like that)" if given else ""
 
 
-def _converted(kernel: TracedKernel, chosen: dict[Tensor, None], line: Line) -> str:
+def _converted(kernel: TracedKernel, line: Line) -> str:
     """Whether a transfer of the line converts, which it no longer does."""
     transfers = [transfer(op, kernel) for body in kernel.bodies for op in at_line(body, line)]
     for found in transfers:

@@ -53,7 +53,7 @@ def contiguous_rows(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
             found = transfer(op, kernel)
             if found is None or not _is_short(found):
                 continue
-            view = _row_major(found.hbm, found.chip)
+            view = _row_major(found.hbm)
             values = tuple(view if value is found.hbm else value for value in op.values)
             replaced[op] = op.with_values(values)
             names[found.hbm.storage.label] = None
@@ -85,7 +85,7 @@ def _row(found: TransferOp) -> int:
     return math.prod(found.chip.shape[1:])
 
 
-def _row_major(hbm: Access, chip: Access) -> Access:
+def _row_major(hbm: Access) -> Access:
     """A view of the same shape in which elements follow each other as they do in the tile."""
     view = seen_through(hbm, hbm.storage, hbm.offset)
     strides: list[Any] = []

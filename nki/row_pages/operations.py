@@ -122,10 +122,7 @@ def _state(value: Any) -> str:
 def _assignment(instruction: Instruction) -> str:
     """The fields of an instruction in terms of the operation's."""
     return (
-        ", ".join(
-            code(f"{name}={_value(value)}")
-            for name, value in zip(instruction.row.field_names, instruction.values)
-        )
+        ", ".join(code(f"{name}={_value(value)}") for name, value in instruction.fields.items())
         or "no fields"
     )
 

@@ -85,13 +85,13 @@ class Stub:
 
 def _import(module: ModuleType, name: str, value: Any) -> str:
     """Where a type checker finds the definition of a public name."""
-    for home, its_name in _homes(module, name, value):
+    for home, its_name in _homes(name, value):
         if getattr(sys.modules.get(home) or importlib.import_module(home), its_name, None) is value:
             return f"from {home} import {its_name} as {name}"
     raise LookupError(f"{module.__name__}.{name} is defined nowhere")
 
 
-def _homes(module: ModuleType, name: str, value: Any) -> Iterator[tuple[str, str]]:
+def _homes(name: str, value: Any) -> Iterator[tuple[str, str]]:
     """Modules that may define a value, and its name there, likely ones first."""
     if getattr(enumerations, name, None) is value:
         yield enumerations.__name__, name

@@ -195,7 +195,7 @@ def _description(
         place = program.locations[instruction.location]
         arguments["source"] = f"{place.file}:{place.line}"
         arguments["text"] = place.text.strip()
-    for name, value in zip(row.field_names, instruction.values):
+    for name, value in instruction.fields.items():
         if isinstance(value, AccessPattern):
             arguments[name] = describe_operand(value, program, number)
         elif value is not None and not row.control:

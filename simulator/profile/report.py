@@ -432,7 +432,7 @@ def _producer(program: Program, core: int, semaphore: int) -> str:
                 continue
             row = instruction.row
             if row.asynchronous:
-                return f"queue {queues[instruction.values[row.field_names.index('queue')]].name}"
+                return f"queue {queues[instruction.fields['queue']].name}"
             return NAMES[engine]
     return ""
 
@@ -442,7 +442,7 @@ def _matmul_dtype(program: Program, timeline: Timeline) -> str:
     work: dict[str, float] = {}
     for _, _, instruction, times, _, _ in executed(program, timeline):
         if instruction.row in PRODUCTS:
-            moving = instruction.values[instruction.row.field_names.index("moving")]
+            moving = instruction.fields["moving"]
             flops = instruction_flops(instruction) * times
             work[moving.dtype] = work.get(moving.dtype, 0.0) + flops
     return max(work, key=work.__getitem__, default="")

@@ -138,7 +138,7 @@ def _described(program: Program, template: Instruction) -> dict[str, Any]:
         place = program.locations[template.location]
         source, text = f"{place.file}:{place.line}", place.text.strip()
     operands = []
-    for name, value in zip(row.field_names, template.values):
+    for name, value in template.fields.items():
         if isinstance(value, AccessPattern):
             operands.append(f"{name}: {_operand(program, value)}")
         elif value is not None and not row.control:
