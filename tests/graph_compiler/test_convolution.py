@@ -250,10 +250,10 @@ ENTRY e {{
 
 @pytest.mark.parametrize("type", ["f32", "bf16"])
 @pytest.mark.parametrize("first", [False, True])
-@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize(
     "features, window, stride, dilation",
-    [(40, 3, 1, 1), (9, 5, 1, 2), (130, 3, 2, 1), (70, 5, 1, 1), (5, 3, 2, 3)],
+    [(40, 3, 1, 1), (9, 5, 1, 2), (130, 3, 2, 1), (70, 5, 1, 1)],
 )
 def test_columns_of_few_outputs_are_one_product(
     features: int,
