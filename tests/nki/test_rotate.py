@@ -78,6 +78,26 @@ def test_the_fewest_copies_are_found_that_are_as_good_as_any(busy, alone, slower
         assert len(tried) <= 2 + without_room
 
 
+@pytest.mark.parametrize("trips", [8, 64])
+def test_no_trip_has_more_iterations_than_a_symbol_allows(trips):
+    """Sixteen copies of a body that waits for what it stores pay where there are as many trips."""
+
+    def bounced(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        for i in nl.affine_range(a.shape[0] // P):
+            held = nl.ndarray((P, 16), dtype=a.dtype, buffer=nl.private_hbm)
+            nl.store(held, nl.load(a[nl.ds(i * P, P), :]))
+            nl.store(out[nl.ds(i * P, P), :], nl.load(held))
+        return out
+
+    size = nki.symbol("M", multiple_of=P, max=trips * P)
+    steps = {
+        loop.step for loop in loops(RotateBuffers().run(traced(bounced, (size, 16))).bodies[0])
+    }
+    assert max(steps) <= trips
+    assert (16 in steps) is (trips >= 16)
+
+
 def test_an_order_found_for_a_trial_is_that_of_the_loop(monkeypatch):
     """No stretch is ordered twice: a trial of 16 iterations has the order of the loop of 51."""
 

@@ -27,7 +27,7 @@ from nki.passes.analysis.content import Content, kept
 from nki.passes.order.modelled import Modelled, modelled, some_trips
 from nki.passes.order.pipeline import pipelined
 from nki.passes.order.queues import spread
-from nki.passes.order.trips import at_most_once, trip_count
+from nki.passes.order.trips import at_most_once, most_trips, trip_count
 from nki.passes.place.allocate import in_order
 from nki.verification.hbm_capacity import fits_into_hbm
 
@@ -118,8 +118,8 @@ class _Rotation(NamedTuple):
         self, node: Loop, body: list[Node], numbering: Numbering, trips: int | None, count: int
     ) -> int:
         """The number of copies that pays."""
-        most = LONGEST // max(count, 1)
-        wanted = [n for n in COPIES if n <= min(self.most, most) and (trips is None or n < trips)]
+        most = min(self.most, LONGEST // max(count, 1), most_trips(node) - (trips is not None))
+        wanted = [n for n in COPIES if n <= most]
         if not wanted:
             return 1
         facts = self.kernel.target, *self.kernel.symbols, node.step, node.unroll, trips, *wanted

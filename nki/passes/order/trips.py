@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from isa.affine import Affine, prove_nonnegative
+import math
+
+from isa.affine import Affine, bounds, prove_nonnegative
 from nki.ir.nodes import Loop, Register, While
 
 
@@ -11,6 +13,12 @@ def trip_count(node: Loop) -> int | None:
     if type(node.lower) is not int or type(node.upper) is not int:
         return None
     return len(range(node.lower, node.upper, node.step))
+
+
+def most_trips(node: Loop) -> float:
+    """How many iterations a loop has at most, as far as that is known."""
+    most = bounds(node.upper - node.lower)[1] if _known(node) else None
+    return math.inf if most is None else math.ceil(most / node.step)
 
 
 def at_most_once(node: Loop | While) -> bool:
