@@ -46,7 +46,7 @@ from graph_compiler.lower.rewrites.float8 import emulate
 from graph_compiler.lower.rewrites.layouts import orders_of_products, row_major_for_products
 from graph_compiler.lower.rewrites.pairs import OPCODES, as_pairs, has_random_bits, is_wide
 from graph_compiler.lower.rewrites.ranges import narrow
-from graph_compiler.lower.sizes import DTYPES
+from graph_compiler.lower.sizes import DTYPES, widens
 from graph_compiler.options import GraphOptions, has_e4m3fn
 from graph_compiler.partitions import refuse_undivided
 from graph_compiler.schedule import contractions, ordering, placement, reductions
@@ -254,7 +254,7 @@ def machine(kernels: Kernels, limits: PlanLimits) -> Machine:
     calls = expansions.first_of(native_kernel(kernels), _MEANINGS)
     handlers = HANDLERS | {_CUSTOM_CALL: calls}
     return Machine(
-        tile_attribute, tile_operands, handlers, _refused, DEVICE_PRODUCTS, limits.repeats
+        tile_attribute, tile_operands, handlers, _refused, DEVICE_PRODUCTS, limits.repeats, widens
     )
 
 

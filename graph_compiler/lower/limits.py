@@ -7,8 +7,11 @@ many operations are worth it, and the fastest is taken.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+
+from graph_compiler.lower.sizes import widens
+from graph_compiler.schedule.fusion import ElementExpression, Lazy, Literal
 
 
 @dataclass(slots=True)
@@ -64,10 +67,11 @@ class PlanLimits:
         """Whether so many bytes of a partition stay for all tiles of rows of a group."""
         return self._within("resident", size)
 
-    def repeats(self, cost: int, dims: Sequence[int]) -> bool:
-        """Whether several users each compute a value of such a cost. Rows that are too long to stay
-        on chip are not kept for little."""
-        if math.prod(dims[-1:]) > _LONG:
+    def repeats(self, value: ElementExpression) -> bool:
+        """Whether several users each compute a value. Rows that are too long to stay on chip are
+        not kept for little."""
+        cost = _cost(value)
+        if math.prod(value.dims[-1:]) > _LONG:
             return cost <= _LITTLE
         return self._within("repeated", cost)
 
@@ -86,6 +90,29 @@ class PlanLimits:
     def decisions(self, asked: Iterable[tuple[str, int]]) -> tuple[bool, ...]:
         """What would be within these limits of what was compared with others, and `alone`."""
         return self.alone, *(size <= getattr(self, limit) for limit, size in sorted(asked))
+
+
+def _cost(value: Lazy) -> int:
+    """What a value costs for each of its elements: not what is computed once a row, nor what
+    engines widen while they read it."""
+    if not isinstance(value, ElementExpression) or _is_by_row(value):
+        return 0
+    (first, *_) = value.arguments
+    inner = sum(map(_cost, value.arguments))
+    own = value.cost - sum(
+        one.cost for one in value.arguments if isinstance(one, ElementExpression)
+    )
+    return inner if value.op in _CONVERSIONS and widens(first.type, value.type) else inner + own
+
+
+_CONVERSIONS = frozenset({"convert"})
+
+
+def _is_by_row(value: Lazy) -> bool:
+    """Whether a value is the same along its last dimension."""
+    if isinstance(value, ElementExpression):
+        return all(map(_is_by_row, value.arguments))
+    return isinstance(value, Literal) or (value.dims[-1:] > (1,) and not value.strides[-1])
 
 
 _LONG = 8192

@@ -23,3 +23,10 @@ DTYPES: dict[str, str] = {
     if row.dtype is not None and row.bits <= 32 and row.dtype != "float8_e8m0fnu"
 }
 """The dtype of tensors that hold a primitive type; a pred is 0 or 1."""
+
+_HALF = frozenset({"bf16", "f16"})
+
+
+def widens(source: str, type: str) -> bool:
+    """Whether engines read numbers of a type as those of another one."""
+    return source in _HALF and type == "f32"

@@ -88,9 +88,17 @@ class Scheduler:
                 return materialised(self.program, value)
             again = self.uses.get(node, 0) - 1
             many = value.leaves > 3 or again > 3
-            if again > 0 and (many or not self.program.machine.repeats(value.cost, value.dims)):
-                return materialised(self.program, value)
+            if again > 0 and (many or not self.program.machine.repeats(value)):
+                return self._kept(value)
         return value
+
+    def _kept(self, value: ElementExpression) -> Lazy:
+        """The value in memory; one that is widened is there in its narrow type."""
+        source = value.arguments[0]
+        if value.op in _CONVERSIONS and self.program.machine.widens(source.type, value.type):
+            kept = self._kept(source) if isinstance(source, ElementExpression) else source
+            return ElementExpression(value.op, value.type, value.attribute, [kept])
+        return materialised(self.program, value)
 
     def _constant(self, node: Node) -> Lazy:
         array = node.value
@@ -137,7 +145,7 @@ class Scheduler:
         move = MOVES[node.op]
         if isinstance(value, ElementExpression):
             grows = count_of(node.dims) > 2 * count_of(value.dims)
-            repeats = not grows or self.program.machine.repeats(value.cost, value.dims)
+            repeats = not grows or self.program.machine.repeats(value)
             if repeats or _is_trailing(node):
                 moved = rewritten(value, lambda view: move(view, instruction), node.dims)
                 if moved is not None:
@@ -168,6 +176,9 @@ class Scheduler:
             ]
             result = ElementExpression(node.op, node.type, attribute, arguments)
         return result
+
+
+_CONVERSIONS = frozenset({"convert"})
 
 
 def _on_host(scheduler: Scheduler, node: Node) -> Any:
@@ -285,5 +296,5 @@ HOST_MACHINE = Machine(
     HANDLERS,
     _on_host,
     contractions.HOST_PRODUCTS,
-    lambda cost, dims: cost <= 6,
+    lambda value: value.cost <= 6,
 )

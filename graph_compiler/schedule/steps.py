@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
-from graph_compiler.schedule.views import Buffer, Dims, View, row_major
+from graph_compiler.schedule.views import Buffer, View, row_major
 
 if TYPE_CHECKING:
     import numpy as np
@@ -121,8 +121,9 @@ class Machine(NamedTuple):
     `attribute`: of a node, given what number an operand is, the attribute of its element-wise step;
     UNSUPPORTED where the machine has none. `operands`: those that the step takes. `handlers`: how
     to schedule other opcodes; None where a variant is not among them. `otherwise`: what becomes of
-    the rest. `repeats`: whether several users each compute a value for themselves, by its cost and
-    its dimensions.
+    the rest. `repeats`: whether several users each compute a value (`fusion.ElementExpression`) for
+    themselves. `widens`: whether they read a value of the first type as the second one for
+    nothing.
     """
 
     attribute: Callable[[Node, Callable[[Node], Any]], Any]
@@ -130,7 +131,8 @@ class Machine(NamedTuple):
     handlers: dict[str, Callable[[Any, Node], Any]]
     otherwise: Callable[[Any, Node], Any]
     products: Products
-    repeats: Callable[[int, Dims], bool]
+    repeats: Callable[[Any], bool]
+    widens: Callable[[str, str], bool] = lambda source, type: False
 
 
 class GraphProgram:

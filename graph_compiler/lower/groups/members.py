@@ -8,7 +8,7 @@ memory at one distance, the batch's outermost.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -18,10 +18,11 @@ from graph_compiler.host_kernels.registers import kind
 from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.nests.arithmetic import ACTIVATIONS
 from graph_compiler.lower.nests.elementwise import types_of
-from graph_compiler.lower.nests.evaluation import computes_in_fp32
+from graph_compiler.lower.nests.evaluation import computes_in_fp32, is_choice
 from graph_compiler.lower.nests.nest import Axis, axes_of
 from graph_compiler.lower.products.product import Contraction
 from graph_compiler.lower.products.sides import Sides, depth_in_rows
+from graph_compiler.lower.sizes import PARTITIONS
 from graph_compiler.schedule.contractions import Product, joined
 from graph_compiler.schedule.steps import KernelCall, Place, item_size, place_of
 from graph_compiler.schedule.views import Buffer
@@ -240,6 +241,7 @@ def _products(
     if depth is None or len(product.depth_right) != 1 or step.target.type == "s32":
         return
     batch, rows = _axes_of_product(step)
+    alone = math.prod(wanted) <= PARTITIONS
     ahead = step.rows_step
     own: list[Axis] = []
     for count, stride in reversed(rows):
@@ -248,7 +250,8 @@ def _products(
     split = _split([*batch, *own], wanted)
     if split is not None and not split[1]:
         (*outer, last) = split[0]
-        yield RowProduct(tuple(outer), last, step, product, 1, Sides(device, product, depth))
+        sides = Sides(device, product, depth, alone=alone)
+        yield RowProduct(tuple(outer), last, step, product, 1, sides)
     if len(rows) == 1:
         ((count, stride),) = product.columns
         transposed = [Axis(a.count, (a.strides[0], a.strides[2], a.strides[1])) for a in batch]
@@ -257,16 +260,24 @@ def _products(
         split = _split([*transposed, Axis(count, (1, stride, 0))], wanted)
         if split is not None and not split[1] and depth is not None:
             (*outer, last) = split[0]
-            sides = Sides(device, other, depth)
+            sides = Sides(device, other, depth, alone=alone)
             yield RowProduct(tuple(outer), last, step, other, step.rows_step, sides)
 
 
-def adds_rows(nest: RowNest) -> bool:
-    """Whether a nest adds up whole rows of floats."""
+def folds_rows(nest: RowNest) -> str | None:
+    """By which opcode a nest folds whole rows of floats as they are; None of other nests."""
     loop = nest.loop
-    plain = loop.fold == "add" and not loop.steps and len(loop.leaves) == 1
+    plain = not loop.steps and len(loop.leaves) == 1
     real = all(kind(type) == "real" for type in types_of(loop))
-    return plain and real and not any(axis.strides[0] for axis in nest.inner)
+    whole = not any(axis.strides[0] for axis in nest.inner)
+    return loop.fold if plain and real and whole else None
+
+
+def chooses(member: Member) -> bool:
+    """Whether each result of a nest is chosen from an element and a number, in fp32."""
+    if not isinstance(member, RowNest) or member.loop.fold is not None or not member.loop.steps:
+        return False
+    return member.loop.output[0] == "f32" and is_choice(member.loop, member.loop.steps[-1])
 
 
 def is_function(member: Member) -> bool:
@@ -289,4 +300,28 @@ def _leaves_of(loop: LoopNest, values: Sequence[int]) -> set[int]:
             found.add(value)
         else:
             found |= _leaves_of(loop, loop.steps[value - len(loop.leaves)].arguments)
+    return found
+
+
+def folded_by_makers(members: Sequence[Member], others: Container[int]) -> dict[int, int]:
+    """Nests that fold along rows what a nest before them makes, and those, where the engine that
+    makes it folds by itself, in fp32: the scalar engine adds up results of a function, the vector
+    engine compares what it chooses. Not `others`."""
+    makers: dict[tuple[Buffer, str], int] = {}
+    found: dict[int, int] = {}
+    for number, member in enumerate(members):
+        target = member.uses[0]
+        fold = folds_rows(member) if isinstance(member, RowNest) and number not in others else None
+        if fold is not None:
+            source = member.uses[1]
+            maker = makers.get((source.buffer, fold))
+            free = maker is not None and maker not in found.values()
+            if maker is not None and free and source == members[maker].uses[0]:
+                found[number] = maker
+        for name in ("add", "maximum"):
+            makers.pop((target.buffer, name), None)
+        if is_function(member):
+            makers[target.buffer, "add"] = number
+        if chooses(member):
+            makers[target.buffer, "maximum"] = number
     return found

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.groups.members import Member, RowNest
+from graph_compiler.lower.rewrites.softmax import repeated_along
 from graph_compiler.schedule.nodes import Block, Node
 from graph_compiler.schedule.views import count_of
 from isa.alu import ALU
@@ -95,16 +96,8 @@ _SCALES = ("divide", "multiply", "reshape")
 def _mean_of_rows(node: Node, like: Node) -> Node | None:
     """What sums up rows, where a node repeats their means along the dimensions that another one
     reduces."""
-    while node.op == "reshape":
-        (node,) = node.operands
-    if node.op != "broadcast" or node.instruction is None:
-        return None
-    (mean,) = node.operands
-    axes = node.instruction.attribute("dimensions")
-    places = [axis for axis, size in zip(axes, mean.dims) if size > 1]
-    reduced = _axes(like)
-    kept = [axis for axis, size in enumerate(node.dims) if axis not in reduced and size > 1]
-    return _scaled(mean) if places == kept and node.dims == like.operands[0].dims else None
+    mean = repeated_along(node, like)
+    return None if mean is None else _scaled(mean)
 
 
 _REAL = ("f32", "bf16", "f16")

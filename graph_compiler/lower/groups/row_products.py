@@ -126,8 +126,8 @@ class RowProducts(ABC):
             )
             return
         most = COLUMNS if member.across == 1 else PARTITIONS
-        if number in self.following:  # blocks of one size
-            most = -(-member.columns // -(-member.columns // COLUMNS))
+        if number in self.following:
+            most = block_of(member)
         blocks = [(c, min(most, member.columns - c)) for c in range(0, member.columns, most)]
         if member.across != 1:
             for begin, size in blocks:
@@ -307,6 +307,11 @@ class RowProducts(ABC):
             self.device.tile((min(PARTITIONS, lines - start), self.count), dtype)
             for start in range(0, lines, PARTITIONS)
         ]
+
+
+def block_of(product: RowProduct) -> int:
+    """Columns of a product that a nest behind it takes at a time: as many in all blocks."""
+    return -(-product.columns // -(-product.columns // COLUMNS))
 
 
 _QUADRANTS = frozenset({32, 64})

@@ -16,12 +16,12 @@ from graph_compiler.lower.groups.members import (
     TARGET,
     RowNest,
     RowProduct,
-    adds_rows,
+    folded_by_makers,
     goes_by_column,
     is_function,
 )
 from graph_compiler.lower.groups.moments import moments, sums_of
-from graph_compiler.lower.groups.row_products import Beside, Fixed, GroupTile, Tiles
+from graph_compiler.lower.groups.row_products import Beside, Fixed, GroupTile, Tiles, block_of
 from graph_compiler.lower.groups.rows_in_step import IN_STEP, RowsInStep
 from graph_compiler.lower.groups.transposed_products import Right, with_transposed
 from graph_compiler.lower.nests.arithmetic import ACTIVATIONS
@@ -246,7 +246,7 @@ class RowGroupEmitter(RowsInStep):
         if self.each == 1 or not self.together:
             self.moments = self._moments()
             self.on_scalar = self._moved()
-            self.summed = self._sums()
+            self.summed = folded_by_makers(self.group.members, self.moments)
         self.following = self._following_nests()
         self.added = self._added()
         fixed = self._fixed()
@@ -554,9 +554,14 @@ class RowGroupEmitter(RowsInStep):
                 sums if blocks == 1 else device.tile((tile.rows, 1), "float32")
             )
             if blocks > 1:
-                device.builder.emit("tensor_reduce", dst=total, op=ALU["add"], data=sums, axis=(1,))
+                self._fold_blocks(member, sums, total)
             return
         nest.emit(own, offsets, rolled=False)
+
+    def _fold_blocks(self, member: RowNest, parts: NkiTensor, total: NkiTensor) -> None:
+        """What the blocks of a row were folded to becomes one number."""
+        fold = ALU["add" if is_function(member) else "maximum"]
+        self.device.builder.emit("tensor_reduce", dst=total, op=fold, data=parts, axis=(1,))
 
     def _operands(
         self, number: int, member: RowNest, tile: GroupTile, tiles: Tiles, fixed: Fixed
@@ -586,7 +591,8 @@ class RowGroupEmitter(RowsInStep):
         which they find in PSUM."""
         found = {}
         members = self.group.members
-        apart = {*self.moments, *self.moments.values(), *self.summed, *self.summed.values()}
+        sums = {maker for maker in self.summed.values() if is_function(members[maker])}
+        apart = {*self.moments, *self.moments.values(), *self.summed, *sums}
         for number, (member, nest) in enumerate(pairwise(members)):
             if not isinstance(member, RowProduct) or not isinstance(nest, RowNest):
                 continue
@@ -624,27 +630,20 @@ class RowGroupEmitter(RowsInStep):
         tiling = tiled(Axis(rows, member.rows.strides), [Axis(columns, axis.strides)], columns)
         with device.builder.at(device.place_in_graph(member.loop)):
             nest = Nest(device, member.loop, operands, number in self.on_scalar)
+            folded = number in self.summed.values()
+            assert isinstance(product, RowProduct)
+            width = block_of(product)
+            if folded and not column:
+                shape = rows, -(-product.columns // width)
+                tile.totals[number] = device.tile(shape, "float32")
+            if folded:
+                block = column // width
+                nest.totals = [tile.totals[number][:, block : block + 1]]
             nest.emit(tiling, offsets, rolled=False)
-
-    def _sums(self) -> dict[int, int]:
-        """Nests that sum up along rows what a nest before them makes with a function of the scalar
-        engine, which adds up its results by itself, in fp32; and those."""
-        makers: dict[Buffer, int] = {}
-        found: dict[int, int] = {}
-        for number, member in enumerate(self.group.members):
-            target = member.uses[0]
-            apart = number in self.moments
-            if isinstance(member, RowNest) and adds_rows(member) and not apart:
-                _, source = member.uses
-                maker = makers.get(source.buffer)
-                made = None if maker is None else self.group.members[maker].uses[0]
-                if maker is not None and source == made and maker not in found.values():
-                    found[number] = maker
-            makers.pop(target.buffer, None)
-            tiling = self.tilings[number]
-            if tiling is not None and is_function(member):
-                makers[target.buffer] = number
-        return found
+            if folded and column and column + columns == product.columns:
+                parts = tile.totals[number]
+                tile.totals[number] = device.tile((rows, 1), "float32")
+                self._fold_blocks(member, parts, tile.totals[number])
 
     def _is_read_again(self, member: RowNest, operand: int) -> bool:
         """Whether others, or other elements of the batch, read the same tiles of an operand."""

@@ -21,6 +21,7 @@ from graph_compiler.host_kernels.elements import TOTAL, UNSUPPORTED, ElementStep
 from graph_compiler.host_kernels.registers import kind
 from graph_compiler.lower.nests import angles, integers
 from graph_compiler.lower.rewrites.composites import COMPOSITES
+from graph_compiler.lower.rewrites.softmax import is_softmax_divisor
 from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.schedule.attributes import Number, comparison, source_of
 from graph_compiler.schedule.steps import item_size
@@ -28,6 +29,7 @@ from isa.alu import ALU
 from isa.enums import ReduceCommand
 from isa.operations.accumulate import SelectReduce
 from nki.ir.views.tensor import NkiTensor
+from nki.language.lowering.division import divide
 from nki.language.lowering.emitter import Emitter
 
 TYPE_CHECKING = False
@@ -108,8 +110,22 @@ def _select(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     return nl.where(condition, left, right, dtype=dtype_of(step)) if chosen is None else chosen
 
 
-def _chosen(condition: Any, left: Any, right: Any, step: ElementStep) -> NkiTensor | None:
-    """Floats of a tile or one number, in one operation; None of other choices."""
+def chosen_with_most(values: Sequence[Any], step: ElementStep, most: NkiTensor) -> NkiTensor:
+    """What a select chooses; `most` [partitions, 1] becomes the largest of each row, in fp32."""
+    condition, left, right = values
+    found = _chosen(condition, left, right, step, most)
+    if found is None:
+        found = _select(values, step)
+        axes = tuple(range(1, len(found.shape)))
+        Emitter("select", None).reduce(most, "maximum", found, axes)
+    return found
+
+
+def _chosen(
+    condition: Any, left: Any, right: Any, step: ElementStep, most: NkiTensor | None = None
+) -> NkiTensor | None:
+    """Floats of a tile or one number, in one operation; None of other choices. `most`: what becomes
+    the largest of each row."""
     reverse = not isinstance(left, NkiTensor)
     tile, number = (right, left) if reverse else (left, right)
     if isinstance(number, NkiTensor) or not isinstance(tile, NkiTensor):
@@ -121,6 +137,8 @@ def _chosen(condition: Any, left: Any, right: Any, step: ElementStep) -> NkiTens
     e = Emitter("select", None)
     result = e.result(tile.shape, tile.dtype)
     options = {"predicate": condition, "on_true": tile, "on_false": float(number)}
+    if most is not None:
+        options |= {"reduce_res": most, "reduce_cmd": ReduceCommand.reset_reduce}
     e(SelectReduce, dst=result, **options, reverse_pred=reverse)
     return result
 
@@ -132,6 +150,19 @@ _CHOSEN = frozenset({"f32", "bf16", "f16"})
 def _clamp(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     low, value, high = values
     return nl.minimum(nl.maximum(value, low), high, dtype=dtype_of(step))
+
+
+def _divide(values: Sequence[Any], step: ElementStep) -> NkiTensor:
+    x, y = values
+    return divide(Emitter("divide", None), x, y, dtype_of(step), step.attribute == MODERATE)
+
+
+MODERATE = "moderate"
+"""The attribute of a division whose divisor is about 1 in size."""
+
+
+def _divisor(node: Node, number: Number) -> Any:
+    return MODERATE if is_softmax_divisor(node.operands[1]) else None
 
 
 def _signed_as(result: NkiTensor, x: NkiTensor) -> NkiTensor:
@@ -263,7 +294,7 @@ FORMS: dict[str, dict[str, ElementForm]] = {
     "subtract": _wrapping_numbers("subtract"),
     "multiply": _wrapping_numbers("multiply") | {"boolean": _function("bitwise_and")},
     "mulhi": _wrapping("mulhi", integers.multiply_high),
-    "divide": {**_unary("divide"), **_wrapping("divide", integers.divide)},
+    "divide": {"real": _divide, **_wrapping("divide", integers.divide)},
     "remainder": {**_zero_signed("fmod"), **_wrapping("remainder", integers.remainder)},
     "maximum": _numbers("maximum") | {"boolean": _function("bitwise_or")},
     "minimum": _numbers("minimum") | {"boolean": _function("bitwise_and")},
@@ -362,6 +393,49 @@ def scaled(step: ElementStep, values: Sequence[Any]) -> Scaled | None:
     return None
 
 
+class Half(NamedTuple):
+    """An operation of fp32 elements with a number or a column, not computed yet: the vector engine
+    does two such operations at once."""
+
+    tile: NkiTensor
+    op: str
+    operand: Any
+
+
+def half(step: ElementStep, values: Sequence[Any]) -> Half | None:
+    """A step as the first of two operations; None of others."""
+    if step.op not in PAIRED or (step.type, kind(step.source)) != ("f32", "real"):
+        return None
+    tile, operand = values
+    return (
+        Half(tile, step.op, operand) if isinstance(tile, NkiTensor) and is_paired(operand) else None
+    )
+
+
+def is_paired(operand: Any) -> bool:
+    """Whether an operand is a number, or a column in fp32."""
+    if not isinstance(operand, NkiTensor):
+        return not isinstance(operand, tuple)
+    return operand.dtype == "float32" and math.prod(operand.shape[1:]) == 1
+
+
+def both(step: ElementStep, first: Half, operand: Any) -> NkiTensor:
+    """A step with a number or a column, behind the first of two operations."""
+    e = Emitter(step.op, None)
+    columns = [_flat(first.operand), _flat(operand)]
+    result = e.result(first.tile.shape, dtype_of(step))
+    e.scalar(result, first.tile, first.op, columns[0], step.op, columns[1])
+    return result
+
+
+def _flat(operand: Any) -> Any:
+    return operand.reshape((operand.shape[0], 1)) if isinstance(operand, NkiTensor) else operand
+
+
+PAIRED = frozenset({"add", "subtract", "multiply", "maximum", "minimum"})
+"""Opcodes of which the vector engine does two at once, their second operands numbers or columns."""
+
+
 _LEAST_ROW, _MOST_ROWS = 128, 64
 """Elements of a row from which on, and rows up to which, functions of several rows of a partition
 are an operation each."""
@@ -454,6 +528,7 @@ def _format(node: Node, number: Number) -> Any:
 
 _ATTRIBUTES: dict[str, Callable[[Node, Number], Any]] = {
     "compare": comparison,
+    "divide": _divisor,
     "reduce-precision": _format,
 }
 

@@ -26,6 +26,7 @@ from graph_compiler.lower.nests.evaluation import (
     columns_of,
     computed,
     evaluate,
+    is_choice,
     to_sizes,
     wide_steps,
 )
@@ -39,7 +40,7 @@ from graph_compiler.lower.nests.nest import (
 )
 from graph_compiler.lower.nests.operands import NestOperand, StoredOperand, stored
 from graph_compiler.lower.nests.permutation import permutation_of
-from graph_compiler.lower.sizes import DTYPES
+from graph_compiler.lower.sizes import DTYPES, widens
 from graph_compiler.schedule.steps import Place, item_size
 from graph_compiler.schedule.views import row_major
 from isa.alu import ACTIVATIONS as FUNCTIONS
@@ -276,6 +277,16 @@ class Nest:
         rows, known = tile.sizes[0], self.known
         return evaluate(steps, values, room, rows, total, self.on_scalar, known)[-1]
 
+    def narrow(self, tiling: Tiling, tile: NestTile) -> Value:
+        """The last step's value for a tile, or what that step widens: engines read it as it is."""
+        *steps, last = self.loop.steps or (None,)
+        if last is None or self.totals or last.op not in _CONVERSIONS:
+            return self.value(tiling, tile)
+        if not widens(last.source, last.type):
+            return self.value(tiling, tile)
+        found = evaluate(steps, self._values(tiling, tile), None, tile.sizes[0], known=self.known)
+        return found[last.arguments[0]]
+
     def _values(self, tiling: Tiling, tile: NestTile) -> list[Value]:
         """The leaves' values for a tile."""
         return [self._leaf(tiling, tile, number) for number in range(len(self.leaves))]
@@ -287,7 +298,7 @@ class Nest:
         if steps and steps[-1].op == "multiply" and len({*steps[-1].arguments}) == 1:
             found = evaluate(steps[:-1], self._values(tiling, tile), None, tile.sizes[0])
             return "square", found[steps[-1].arguments[0]]
-        return "copy", self.value(tiling, tile)
+        return "copy", self.narrow(tiling, tile)
 
 
 def _repeats(loop: LoopNest) -> bool:
@@ -307,8 +318,15 @@ ENGINE_FOLDS = {"add": "add", "maximum": "maximum", "minimum": "minimum", "multi
 """Opcodes by which the vector engine folds fp32 numbers along a row, and its operators."""
 
 
+_LARGEST = frozenset({"maximum"})
+
 _CHOOSING = frozenset({"maximum", "minimum"})
 """Folds whose result is one of the elements: of 16-bit ones engines take two at a time."""
+
+_FEW = 256
+"""Elements of a row up to which widening one takes as long as folding them in 16 bits saves."""
+
+_CONVERSIONS = frozenset({"convert"})
 
 _COLUMNS = 512
 """Columns that move through the tensor engine at a time."""
@@ -415,8 +433,21 @@ class Folding:
                 reduce_res=result,
             )
             return result
-        value = as_tile(nest.value(tiling, tile), tile.sizes, self.type)
+        engine = self.real and self.step.op in ENGINE_FOLDS
+        if not kept and len(tile.sizes) > 1 and self._compares:
+            total = self.device.tile((tile.sizes[0], 1), "float32")
+            nest.totals = [total]
+            nest.value(tiling, tile)
+            return total
+        value = nest.narrow(tiling, tile) if engine else nest.value(tiling, tile)
+        value = as_tile(value, tile.sizes, self.type)
         return self._folded(to_sizes(value, tile.sizes), kept, tile)
+
+    @property
+    def _compares(self) -> bool:
+        """Whether the vector engine finds the largest number of a choice while it chooses."""
+        loop = self.nest.loop
+        return loop.fold in _LARGEST and bool(loop.steps) and is_choice(loop, loop.steps[-1])
 
     def _folded(self, value: NkiTensor, kept: int, tile: NestTile) -> NkiTensor:
         """A tile without its reduced free dimensions, which are the last."""
@@ -427,7 +458,10 @@ class Folding:
         engine = ENGINE_FOLDS.get(self.step.op)
         if self.real and engine is not None:
             half = value.dtype in ("bfloat16", "float16")
-            exact = half and (engine in _CHOOSING or (self.at_once and value.dtype == self.dtype))
+            same = value.dtype == self.dtype
+            # One of few elements is found in fp32 before it could be widened.
+            chosen = engine in _CHOOSING and (same or math.prod(sizes[1 + kept :]) > _FEW)
+            exact = half and (chosen or (self.at_once and same))
             result = self.device.tile(shape, value.dtype if exact else "float32")
             axes = tuple(range(1 + kept, len(sizes)))
             self.device.builder.emit(

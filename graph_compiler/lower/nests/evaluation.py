@@ -19,7 +19,7 @@ from graph_compiler.host_kernels.registers import kind
 from graph_compiler.lower.nests import arithmetic
 from graph_compiler.lower.nests.arithmetic import Value
 from graph_compiler.lower.nests.nest import PARTITIONS
-from graph_compiler.lower.sizes import DTYPES
+from graph_compiler.lower.sizes import DTYPES, widens
 from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.emitter import into
 
@@ -50,9 +50,9 @@ def evaluate(
 ) -> list[Value]:
     """The values, and behind them those of the steps, the last one in `room` where that has its
     form. `rows`: partitions of tiles of which all is known. `total`: what becomes the sums along
-    rows of the last one, a function of the scalar engine. `on_scalar`: that engine makes the last
-    one, where it is a sum with a column. `known`: values that other tiles have too, None where they
-    are not computed yet."""
+    rows of the last one, a function of the scalar engine, or the largest number of a choice.
+    `on_scalar`: that engine makes the last one, where it is a sum with a column. `known`: values
+    that other tiles have too, None where they are not computed yet."""
     found: list[Any] = list(values)
     known = known or {}
     number_of_all = len(values) + len(steps)
@@ -84,7 +84,16 @@ def evaluate(
             if put_off is not None:
                 found.append(put_off)
                 continue
+        if not last and uses[len(found)] == 1 and _is_first(steps, found, len(values)):
+            first = arithmetic.half(step, arguments)
+            if first is not None:
+                found.append(first)
+                continue
         with into(room if last else None):
+            if last and total is not None and step.op in CHOICES:
+                values_of_all = _spread(step, arguments, rows)
+                found.append(arithmetic.chosen_with_most(values_of_all, step, total))
+                continue
             if last and total is not None:
                 (argument,) = arguments
                 put_off = argument if isinstance(argument, arithmetic.Scaled) else None
@@ -130,6 +139,20 @@ def computes_in_fp32(loop: LoopNest, leaf: int) -> bool:
     return users <= _IN_FP32 | {"convert"}
 
 
+CHOICES = frozenset({"select"})
+"""Opcodes whose results the vector engine compares while it chooses them."""
+
+
+def is_choice(loop: LoopNest, step: ElementStep) -> bool:
+    """Whether a step chooses from elements and one number, in fp32."""
+    if step.op not in CHOICES or step.type != "f32":
+        return False
+    first = len(loop.leaves)
+    others = step.arguments[1:]
+    numbers = [n >= first and loop.steps[n - first].op == "literal" for n in others]
+    return sorted(numbers) == [False, True]
+
+
 SHIFTS = frozenset({"add", "subtract"})
 """Opcodes that the scalar engine does with a column as exactly as the vector engine."""
 
@@ -169,7 +192,7 @@ def _rounded_at_once(steps: Sequence[ElementStep], values: int) -> Sequence[Elem
 def is_widened(steps: Sequence[ElementStep], value: int, values: int) -> bool:
     """Whether a value is a half-precision one in fp32, and all that take it compute in fp32."""
     step = steps[value - values]
-    if step.op != "convert" or step.type != "f32" or step.source not in _HALF:
+    if step.op != "convert" or not widens(step.source, step.type):
         return False
     users = [other.op for other in steps if value in other.arguments]
     return bool(users) and _IN_FP32.issuperset(users)
@@ -178,6 +201,26 @@ def is_widened(steps: Sequence[ElementStep], value: int, values: int) -> bool:
 def _is_taken(steps: Sequence[ElementStep], value: int) -> bool:
     """Whether the step that takes a value scales and shifts its argument by itself."""
     return any(value in step.arguments and step.op in arithmetic.ACTIVATIONS for step in steps)
+
+
+def _is_first(steps: Sequence[ElementStep], known: Sequence[Any], values: int) -> bool:
+    """Whether the value behind those that are known is taken in fp32 by a step that has a number or
+    a column as its second operand. `values`: those before the steps."""
+    (user,) = (step for step in steps if len(known) in step.arguments)
+    if user.op not in arithmetic.PAIRED or user.source != "f32":
+        return False
+    first, second = user.arguments
+    return first == len(known) != second and _is_paired(steps, second, known, values)
+
+
+def _is_paired(steps: Sequence[ElementStep], value: int, known: Sequence[Any], values: int) -> bool:
+    """Whether a value is, or will be, a number or a column in fp32."""
+    if value < len(known):
+        return arithmetic.is_paired(known[value])
+    step = steps[value - values]
+    if value == len(known) or step.type != "f32" or step.op == "literal":
+        return step.op == "literal"
+    return all(_is_paired(steps, argument, known, values) for argument in step.arguments)
 
 
 def _literal(step: ElementStep) -> Value:
@@ -197,6 +240,13 @@ def computed(step: ElementStep, arguments: Sequence[Value], rows: int = PARTITIO
     """A step's tile; its arguments agree in each dimension, or have one element there."""
     if isinstance(arguments[0], arithmetic.Scaled):
         return arithmetic.activated(step, arguments[0])
+    if isinstance(arguments[0], arithmetic.Half):
+        return arithmetic.both(step, arguments[0], arguments[1])
+    return arithmetic.emit(step, _spread(step, arguments, rows))
+
+
+def _spread(step: ElementStep, arguments: Sequence[Value], rows: int) -> list[Value]:
+    """A step's arguments, of one form as far as it needs that."""
     tiles = [value for value in arguments if isinstance(value, NkiTensor)]
     if not tiles:
         sizes: tuple[int, ...] = (rows, 1)
@@ -212,13 +262,12 @@ def computed(step: ElementStep, arguments: Sequence[Value], rows: int = PARTITIO
     if step.op in _MASKED:
         arguments = [as_tile(arguments[0], sizes, "pred"), *arguments[1:]]
     columns = arithmetic.takes_column(step) and any(tile.shape == sizes for tile in tiles)
-    spread = [
+    return [
         to_sizes(value, sizes)
         if isinstance(value, NkiTensor) and not (columns and _is_column(value) and number)
         else value
         for number, value in enumerate(arguments)
     ]
-    return arithmetic.emit(step, spread)
 
 
 def _is_column(value: NkiTensor) -> bool:

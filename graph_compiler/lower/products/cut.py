@@ -122,7 +122,8 @@ class Cut:
         self.step = step
         ((self.columns, _),) = step.product.columns
         self.rows = joined(step.product.rows)
-        self.sides = Sides(device, step.product, depth, loaded=_LOADED)
+        alone = math.prod(size for size, _ in self.rows) <= ROWS
+        self.sides = Sides(device, step.product, depth, loaded=_LOADED, alone=alone)
         self.in_memory = self.sides.has_rows_in_memory(self.rows)
         transposed = depth_by_dma(device, step.product) if self.in_memory else None
         if transposed is not None and transposed.is_even:

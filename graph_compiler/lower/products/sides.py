@@ -221,7 +221,8 @@ class Parts(Sequence[NkiTensor]):
 
 class Sides:
     """Both operands of one product, with a depth. `by_dma`: DMA engines turn rows of the left one.
-    `loaded`: bytes of a partition that are loaded together: what follows need not wait for more."""
+    `loaded`: bytes of a partition that are loaded together: what follows need not wait for more.
+    `alone`: the left one is one tile of rows: products wait for its first parts, turned."""
 
     def __init__(
         self,
@@ -230,8 +231,10 @@ class Sides:
         depth: Depth,
         by_dma: bool = False,
         loaded: int = 8 << 10,
+        alone: bool = False,
     ) -> None:
         self.device = device
+        self.alone = alone
         self.depth = depth
         self.by_dma = by_dma
         self.loaded = loaded
@@ -314,7 +317,7 @@ class Sides:
                 views = [part[: rows[tile].count, element, tile] for element, tile in some]
                 for numbers in depth.alike:
                     parts = [self._part(view, 0, t) for view in views for t in numbers]
-                    done = transposed(device, parts)
+                    done = transposed(device, parts, self.alone)
                     for place, (element, tile) in enumerate(some):
                         own = done[place * len(numbers) : (place + 1) * len(numbers)]
                         found[element * many + tile] += own
@@ -433,16 +436,15 @@ class Sides:
         if self.by_dma:
             return [self.transposed_rows(tile, first) for first in firsts]
         numbers = range(self.depth.tiles)
-        done = transposed(
-            self.device, [self._part(tile, first, t) for t in numbers for first in firsts]
-        )
+        parts = [self._part(tile, first, t) for t in numbers for first in firsts]
+        done = transposed(self.device, parts, self.alone)
         return [done[place :: len(firsts)] for place in range(len(firsts))]
 
     def transposed_rows(self, tile: NkiTensor, first: int) -> list[NkiTensor]:
         """[partitions, rows] of a tile [rows, elements], whose depth begins at an element."""
         parts = [self._part(tile, first, t) for t in range(self.depth.tiles)]
         if not self.by_dma or tile.shape[0] % DMA_ROWS:
-            return transposed(self.device, parts)
+            return transposed(self.device, parts, self.alone)
         whole, rest = parts[: self.depth.whole], parts[self.depth.whole :]
         found = []
         for start in range(0, len(whole), _TURNED_TOGETHER):
@@ -660,15 +662,20 @@ def into_bank(device: DeviceProgram, parts: list[NkiTensor]) -> NkiTensor:
     return bank
 
 
-def transposed(device: DeviceProgram, parts: list[NkiTensor]) -> list[NkiTensor]:
-    """Tiles [rows, columns], each turned by the tensor engine; neighbours of one shape together."""
-    found = []
+def transposed(
+    device: DeviceProgram, parts: list[NkiTensor], early: bool = False
+) -> list[NkiTensor]:
+    """Tiles [rows, columns], each transposed by the tensor engine; neighbours of one shape
+    together, as many as have room in a bank of PSUM. `early`: the first alone, and others by twos,
+    so that what takes them begins early."""
+    found: list[NkiTensor] = []
     for (rows, columns), alike in groupby(parts, lambda part: part.shape):
         some = list(alike)
         dtype = some[0].dtype
-        most = max(1, BANK // (rows * DTYPE_ROWS[dtype].size))
-        for start in range(0, len(some), most):
-            several = some[start : start + most]
+        room = max(1, BANK // (rows * DTYPE_ROWS[dtype].size))
+        while some:
+            most = min(room, 2 if found else 1) if early else room
+            several, some = some[:most], some[most:]
             tile = device.tile((columns, len(several) * rows), dtype)
             device.builder.emit("tensor_copy", dst=tile, src=into_bank(device, several))
             found += [

@@ -34,11 +34,12 @@ _SPLITTER = 4097.0
 """2**12 + 1: multiplying by it cuts a 24-bit significand in half (Dekker 1971)."""
 
 
-def divide(e: Emitter, x: Any, y: Any, dtype: Any) -> NkiTensor:
-    """(x * f) * (1 / (y * f)), f a power of two that keeps the reciprocal a normal number."""
+def divide(e: Emitter, x: Any, y: Any, dtype: Any, moderate: bool = False) -> NkiTensor:
+    """(x * f) * (1 / (y * f)), f a power of two that keeps the reciprocal a normal number. It is 1
+    where |y| is known to be `moderate`: between 2**-64 and 2**64, or no number."""
     data, operand, reverse = operands(e, x, y)
     if not reverse and not is_integral(data.dtype):
-        factors = _factors(e, data, operand)
+        factors = _factors(e, data, operand, moderate)
         if factors is not None:
             common = data.dtype
             if isinstance(operand, NkiTensor):
@@ -49,22 +50,35 @@ def divide(e: Emitter, x: Any, y: Any, dtype: Any) -> NkiTensor:
     left, right, common = _tiles(e, x, y)
     wanted = dtype_of(dtype, "float32" if is_integral(common) else common)
     divisor = _once(right)
-    factor = _factor(e, divisor)
-    inverse = e.part(divisor.shape)
-    e.tensors(inverse, divisor, "multiply", factor)
-    e.invert(inverse, inverse)
+    factor, inverse = _inverse(e, divisor, moderate)
     if _is_by_row(left, divisor):
         result = e.result(left.shape, wanted)
         for row in product(*map(range, left.shape[1:-1])):
-            own = [tile[(slice(None), *row)] for tile in (result, left, factor, inverse)]
+            own = [
+                tile[(slice(None), *row)] if isinstance(tile, NkiTensor) else tile
+                for tile in (result, left, factor, inverse)
+            ]
             e.scalar(own[0], own[1], "multiply", own[2], "multiply", own[3])
         return result
-    quotient = e.part(left.shape)
-    factor, inverse = (_repeated(tile, left.shape) for tile in (factor, inverse))
-    e.tensors(quotient, left, "multiply", factor)
+    quotient = left
+    if isinstance(factor, NkiTensor):
+        quotient = e.part(left.shape)
+        e.tensors(quotient, left, "multiply", _repeated(factor, left.shape))
     result = e.working(left.shape, wanted)
-    e.tensors(result, quotient, "multiply", inverse)
+    e.tensors(result, quotient, "multiply", _repeated(inverse, left.shape))
     return e.finish(result, wanted)
+
+
+def _inverse(e: Emitter, y: NkiTensor, moderate: bool) -> tuple[Any, NkiTensor]:
+    """f and 1 / (y * f) of a tile."""
+    inverse = e.part(y.shape)
+    if moderate:
+        e.invert(inverse, y)
+        return 1.0, inverse
+    factor = _factor(e, y)
+    e.tensors(inverse, y, "multiply", factor)
+    e.invert(inverse, inverse)
+    return factor, inverse
 
 
 _LEAST_ROW, _MOST_ROWS = 128, 64
@@ -97,7 +111,7 @@ def _repeated(tile: NkiTensor, shape: tuple[int, ...]) -> NkiTensor:
     return tile
 
 
-def _factors(e: Emitter, data: NkiTensor, divisor: Any) -> tuple[Any, Any] | None:
+def _factors(e: Emitter, data: NkiTensor, divisor: Any, moderate: bool) -> tuple[Any, Any] | None:
     """f and 1 / (y * f) of a number or a column of them; None of other divisors."""
     if not isinstance(divisor, NkiTensor):
         y = np.float32(divisor)
@@ -106,11 +120,7 @@ def _factors(e: Emitter, data: NkiTensor, divisor: Any) -> tuple[Any, Any] | Non
             return float(scale), float(np.float32(1) / (y * np.float32(scale)))
     if shapes_agree(data, divisor) or is_integral(divisor.dtype):
         return None
-    column = e.converted(e.in_sbuf(divisor), "float32")
-    factor, inverse = _factor(e, column), e.part(column.shape)
-    e.tensors(inverse, column, "multiply", factor)
-    e.invert(inverse, inverse)
-    return factor, inverse
+    return _inverse(e, e.converted(e.in_sbuf(divisor), "float32"), moderate)
 
 
 def fmod(e: Emitter, x: Any, y: Any, dtype: Any) -> NkiTensor:
