@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from typing import Any
 
 import ml_dtypes
@@ -167,6 +170,22 @@ def test_a_fork_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     assert ended == (child, 0)
+
+
+@needs_native
+def test_a_team_owns_its_memory_to_its_end() -> None:
+    """It writes there when it is given back, which may be after its threads have ended."""
+    own = team.Team(3)
+    before = weakref.ref(own._room)
+    own.end()
+    for helper in own._helpers:
+        helper.join(60)
+        assert not helper.is_alive()
+    gc.collect()
+    room = before()
+    assert room is not None
+    begin = ctypes.addressof(room)
+    assert begin <= own.address < begin + ctypes.sizeof(room)
 
 
 _USED_AT_EXIT = """

@@ -55,6 +55,7 @@ class Team:
         self.process = os.getpid()
         count = threads - 1
         room = (ctypes.c_int64 * (len(TEAM.names) + count * MEMBER_BYTES // WORD + LINE))()
+        self._room = room  # the team writes there when it goes, after its threads have gone
         # Structures begin with a line of cache.
         self.address = -(-ctypes.addressof(room) // LINE) * LINE
         self._words = (ctypes.c_int64 * len(TEAM.names)).from_address(self.address)
