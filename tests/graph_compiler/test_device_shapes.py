@@ -102,6 +102,21 @@ ENTRY e {{
     assert _ns(text(139, 293)) < 1.35 * _ns(text(128, 256)) * (139 * 293) / (128 * 256)
 
 
+def test_products_of_many_heads_take_as_long_as_their_number() -> None:
+    """A batch of two dimensions, as attention has it: 24 elements are no loop of small loads."""
+
+    def text(batch: int) -> str:
+        return f"""HloModule p
+ENTRY e {{
+ x = bf16[{batch},50,6,64] parameter(0)
+ y = bf16[{batch},50,6,64] parameter(1)
+ ROOT r = f32[{batch},6,50,50] dot(x, y), lhs_batch_dims={{0,2}}, rhs_batch_dims={{0,2}},
+  lhs_contracting_dims={{3}}, rhs_contracting_dims={{3}}
+}}"""
+
+    assert _ns(text(24)) < 1.2 * _ns(text(16)) * 24 / 16
+
+
 def test_a_batch_that_leaves_some_of_the_partitions_takes_as_long_as_its_share() -> None:
     odd = _ns(fold_of("bf16", (137, 192, 640), 1, "add", "0"))
     assert odd < 1.3 * _ns(fold_of("bf16", (128, 192, 640), 1, "add", "0"))

@@ -9,11 +9,13 @@ dimensions.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import nki.language as nl
-from graph_compiler.lower.nests.nest import numbers
+from graph_compiler.lower.nests.nest import UNROLLED, numbers
+from graph_compiler.lower.products.bands import INSTRUCTIONS
 from graph_compiler.lower.products.cut import COLUMNS, RESIDENT, ROWS, Cut, Elements
 from graph_compiler.lower.products.sides import (
     DEPTH,
@@ -127,6 +129,16 @@ class _Emitter:
         if self.cut is not None and not self.cut.fits():
             self.cut = None
 
+    @property
+    def unrolled(self) -> int:
+        """Elements of a dimension of the batch up to which no loop goes through them: a loop's
+        transfers are started by registers, each of which takes as long as a small product. Elements
+        that have loops of their own are not repeated."""
+        batch = math.prod(size for size, _ in self.step.batch)
+        blocks = -(-self.columns // COLUMNS)
+        products = batch * len(self.row_tiles) * len(self.depth_tiles) * blocks
+        return batch if blocks <= UNROLLED and products <= INSTRUCTIONS else UNROLLED
+
     def run(self) -> None:
         left, right = self.step.product.batch
         axes = [
@@ -147,10 +159,10 @@ class _Emitter:
 
         if several > 1:
             assert self.cut is not None
-            indices = numbers(self.device.builder, whole)
+            indices = numbers(self.device.builder, whole, self.unrolled)
             self.cut.emit(elements(index * several, several) for index in indices)
         else:
-            for index in numbers(self.device.builder, whole):
+            for index in numbers(self.device.builder, whole, self.unrolled):
                 self._batch(rest, *elements(index, 1)[:3])
         if left_over:
             assert self.cut is not None
