@@ -38,7 +38,7 @@ def _reading(instruction: Instruction, result: Any, negate: Any = False) -> tupl
     """An instruction, followed by a read of the accumulate registers where the result is wanted."""
     if result is None:
         return (instruction,)
-    lanes = rules.lanes_behind(result, instruction.values[0])
+    lanes = rules.starts.lanes_behind(result, instruction.values[0])
     read = Instruction(accumulate.VectorReadAccumulator, Engine.vector, (result, negate, lanes))
     return instruction, read
 
@@ -88,23 +88,23 @@ class TensorScalarReduce(Operation):
     reduce_init = Read(immediate=True, column=True, optional=True, default=None)
     reduce_res_negate = Attribute(kind=Kind.flag, default=False)
     rules = (
-        rules.same_elements("dst", "data"),
-        rules.column_operand("data", "operand0"),
-        rules.column_operand("data", "reduce_res"),
-        rules.column_operand("data", "reduce_init"),
-        rules.elementwise_operator("op0"),
-        rules.arithmetic_operator("op0"),
-        rules.operand_given("op0", "operand0"),
-        rules.float32_columns("op0", "operand0"),
-        rules.float32_columns(None, "reduce_init"),
-        rules.operator_among(
+        rules.operands.same_elements("dst", "data"),
+        rules.operands.column_operand("data", "operand0"),
+        rules.operands.column_operand("data", "reduce_res"),
+        rules.operands.column_operand("data", "reduce_init"),
+        rules.operators.elementwise_operator("op0"),
+        rules.operators.arithmetic_operator("op0"),
+        rules.operators.operand_given("op0", "operand0"),
+        rules.operands.float32_columns("op0", "operand0"),
+        rules.operands.float32_columns(None, "reduce_init"),
+        rules.accumulate.operator_among(
             "reduce_op",
             ("add", "multiply", "maximum", "minimum"),
             ISA + "tensor_scalar_reduce",
         ),
-        rules.loaded_value("reduce_init", "tensor_scalar_reduce"),
-        rules.REVERSE_NOT_SUPPORTED,
-        rules.indirection(
+        rules.accumulate.loaded_value("reduce_init", "tensor_scalar_reduce"),
+        rules.accumulate.reverse_not_supported,
+        rules.indirection.indirection(
             "nki/api/nki.isa.rst#nki.isa.tensor_scalar_reduce", "data", (Engine.vector,)
         ),
     )
@@ -163,12 +163,12 @@ class SelectReduce(Operation):
     reduce_op = Attribute(kind=Kind.alu, default=ALU["maximum"])
     reverse_pred = Attribute(kind=Kind.flag, default=False)
     rules = (
-        rules.same_elements("dst", "on_true", "predicate"),
-        rules.column_operand("on_true", "on_false"),
-        rules.column_operand("on_true", "reduce_res"),
-        rules.not_both_psum("on_true", "predicate"),
-        rules.operator_among("reduce_op", ("maximum",), ISA + "select_reduce"),
-        rules.result_of_reduction("select_reduce"),
+        rules.operands.same_elements("dst", "on_true", "predicate"),
+        rules.operands.column_operand("on_true", "on_false"),
+        rules.operands.column_operand("on_true", "reduce_res"),
+        rules.operands.not_both_psum("on_true", "predicate"),
+        rules.accumulate.operator_among("reduce_op", ("maximum",), ISA + "select_reduce"),
+        rules.accumulate.result_of_reduction("select_reduce"),
     )
 
     @classmethod
@@ -237,16 +237,16 @@ class RangeSelect(Operation):
     range_start = Attribute(kind=Kind.integer, default=0)
     on_false_value = Attribute(kind=Kind.number, default=accumulate.FP32_LOWEST)
     rules = (
-        rules.same_elements("dst", "on_true_tile"),
-        rules.column_operand("on_true_tile", "bound0"),
-        rules.column_operand("on_true_tile", "bound1"),
-        rules.column_operand("on_true_tile", "reduce_res"),
-        rules.operator_among("comp_op0", _COMPARISONS, ISA + "range_select"),
-        rules.operator_among("comp_op1", _COMPARISONS, ISA + "range_select"),
-        rules.operator_among("reduce_op", ("maximum",), ISA + "range_select"),
-        rules.result_of_reduction("range_select"),
-        rules.RANGE_POSITIONS,
-        rules.RANGE_FILL,
+        rules.operands.same_elements("dst", "on_true_tile"),
+        rules.operands.column_operand("on_true_tile", "bound0"),
+        rules.operands.column_operand("on_true_tile", "bound1"),
+        rules.operands.column_operand("on_true_tile", "reduce_res"),
+        rules.accumulate.operator_among("comp_op0", _COMPARISONS, ISA + "range_select"),
+        rules.accumulate.operator_among("comp_op1", _COMPARISONS, ISA + "range_select"),
+        rules.accumulate.operator_among("reduce_op", ("maximum",), ISA + "range_select"),
+        rules.accumulate.result_of_reduction("range_select"),
+        rules.accumulate.range_positions,
+        rules.accumulate.range_fill,
     )
 
     @classmethod
@@ -307,16 +307,18 @@ class Exponential(Operation):
     )
     reduce_init = Read(immediate=True, column=True, default=0.0)
     rules = (
-        rules.same_elements("dst", "src"),
-        rules.column_operand("src", "max_value"),
-        rules.column_operand("src", "reduce_res"),
-        rules.column_operand("src", "reduce_init"),
-        rules.float32_columns(None, "max_value", "reduce_init"),
-        rules.dimensions_at_most("dst", 4, ISA + "exponential"),
-        rules.dimensions_at_most("src", 4, ISA + "exponential"),
-        rules.loaded_value("reduce_init", "exponential", unset=0.0),
-        rules.result_of_reduction("exponential"),
-        rules.indirection("nki/api/nki.isa.rst#nki.isa.exponential", "src", (Engine.vector,)),
+        rules.operands.same_elements("dst", "src"),
+        rules.operands.column_operand("src", "max_value"),
+        rules.operands.column_operand("src", "reduce_res"),
+        rules.operands.column_operand("src", "reduce_init"),
+        rules.operands.float32_columns(None, "max_value", "reduce_init"),
+        rules.sizes.dimensions_at_most("dst", 4, ISA + "exponential"),
+        rules.sizes.dimensions_at_most("src", 4, ISA + "exponential"),
+        rules.accumulate.loaded_value("reduce_init", "exponential", unset=0.0),
+        rules.accumulate.result_of_reduction("exponential"),
+        rules.indirection.indirection(
+            "nki/api/nki.isa.rst#nki.isa.exponential", "src", (Engine.vector,)
+        ),
     )
 
     @classmethod

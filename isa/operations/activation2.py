@@ -74,18 +74,18 @@ class Activation2(Operation):
         default=ReduceCommand.idle,
     )
     rules = (
-        rules.same_elements("dst", "data"),
-        rules.column_operand("data", "imm0"),
-        rules.column_operand("data", "imm1"),
-        rules.column_operand("data", "relu_param"),
-        rules.column_operand("data", "reduce_res"),
-        rules.ACTIVATE2_OPERATORS,
-        rules.ACTIVATE2_IMMEDIATES,
-        rules.operator_among(
+        rules.operands.same_elements("dst", "data"),
+        rules.operands.column_operand("data", "imm0"),
+        rules.operands.column_operand("data", "imm1"),
+        rules.operands.column_operand("data", "relu_param"),
+        rules.operands.column_operand("data", "reduce_res"),
+        rules.activation2.activate2_operators,
+        rules.activation2.activate2_immediates,
+        rules.accumulate.operator_among(
             "reduce_op", ("add", "maximum", "minimum", "abs_max", "abs_min"), _PAGE
         ),
-        rules.ACTIVATE2_REDUCTION,
-        rules.indirection(_PAGE, "data", (Engine.scalar,)),
+        rules.activation2.activate2_reduction,
+        rules.indirection.indirection(_PAGE, "data", (Engine.scalar,)),
     )
 
     @classmethod
@@ -113,5 +113,5 @@ class Activation2(Operation):
         )
         if result is None:
             return (activate,)
-        read = (result, rules.lanes_behind(result, dst))
+        read = (result, rules.starts.lanes_behind(result, dst))
         return activate, Instruction(ActReadAccumulator, Engine.scalar, read)

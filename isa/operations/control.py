@@ -83,7 +83,7 @@ class RegisterLoad(Operation):
     engines = SEQUENCERS
     dst = Attribute(kind=Kind.register)
     src = Read(SBUF_OR_HBM)
-    rules = (rules.register_element("src"),)
+    rules = (rules.operands.register_element("src"),)
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
@@ -116,7 +116,7 @@ class RegisterStore(Operation):
     engines = SEQUENCERS
     dst = Write(SBUF_OR_HBM)
     src = Attribute(kind=Kind.value)
-    rules = (rules.register_element("dst"),)
+    rules = (rules.operands.register_element("dst"),)
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
@@ -169,7 +169,7 @@ class CoreBarrier(Operation):
     data = Update(ON_CHIP | SHARED_HBM)
     cores = Attribute(kind=Kind.integers)
     engine = Attribute(kind=Kind.engine, choices=SEQUENCERS, default=Engine.gpsimd)
-    rules = (rules.BARRIER_CORES,)
+    rules = (rules.movement.barrier_cores,)
     meets = True
 
     @classmethod
@@ -227,10 +227,10 @@ class Sendrecv(Operation):
     pipe_id = Attribute(kind=Kind.integer)
     dma_engine = Attribute(kind=Kind.dma_engine, default=DmaEngine.dma)
     rules = (
-        rules.same_dtype("dst", "src"),
-        rules.same_shape("dst", "src", ISA + "sendrecv"),
-        rules.EXCHANGE_RANKS,
-        rules.EXCHANGE_BYTES,
+        rules.operands.same_dtype("dst", "src"),
+        rules.operands.same_shape("dst", "src", ISA + "sendrecv"),
+        rules.movement.exchange_ranks,
+        rules.movement.exchange_bytes,
     )
 
     @classmethod

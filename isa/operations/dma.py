@@ -51,19 +51,19 @@ class DmaCopy(Operation):
         choices=(Engine.unknown, Engine.sync, Engine.scalar),
         default=Engine.unknown,
     )
-    suspicions = (rules.TRANSPOSED_TRANSFER,)
+    suspicions = (rules.movement.TRANSPOSED_TRANSFER,)
     rules = (
-        rules.DMA_ELEMENTS,
-        rules.DMA_PRIORITY,
-        rules.DMA_HWDGE,
-        rules.DMA_ENGINE,
+        rules.movement.dma_elements,
+        rules.movement.dma_priority,
+        rules.movement.dma_hwdge,
+        rules.movement.dma_engine,
     )
 
     @classmethod
     def resolve(cls, values: tuple[Any, ...], target: Any) -> tuple[Any, ...]:
         dst, src, priority, oob_mode, mode, engine = values
         if mode is DgeMode.unknown:
-            mode = rules.dge_mode(dst, src, target)
+            mode = rules.movement.dge_mode(dst, src, target)
         inside = dst.storage.memory.on_chip is src.storage.memory.on_chip
         if engine is Engine.unknown and (inside or mode is not DgeMode.hwdge):
             # Stores go through another engine than loads, so that a store that waits for its
@@ -124,19 +124,19 @@ class DmaTranspose(Operation):
     dge_mode = Attribute(kind=Kind.dge_mode, default=DgeMode.unknown)
     oob_mode = Attribute(kind=Kind.oob_mode, default=OobMode.error)
     rules = (
-        rules.TRANSPOSE_AXES,
-        rules.same_dtype("dst", "src"),
-        rules.DMA_PRIORITY,
-        rules.TRANSPOSE_HWDGE,
-        rules.TRANSPOSE_BOUNDS,
-        rules.TRANSPOSE_INDICES,
+        rules.movement.transpose_axes,
+        rules.operands.same_dtype("dst", "src"),
+        rules.movement.dma_priority,
+        rules.movement.transpose_hwdge,
+        rules.movement.transpose_bounds,
+        rules.movement.transpose_indices,
     )
 
     @classmethod
     def resolve(cls, values: tuple[Any, ...], target: Any) -> tuple[Any, ...]:
         dst, src, axes, priority, mode, oob_mode = values
         if mode is DgeMode.unknown:
-            mode = rules.transpose_mode(dst, src, target)
+            mode = rules.movement.transpose_mode(dst, src, target)
         return dst, src, axes, priority, mode, oob_mode
 
     @classmethod
@@ -205,17 +205,19 @@ class DmaCompute(Operation):
     unique_indices = Attribute(kind=Kind.flag, default=True)
     oob_mode = Attribute(kind=Kind.oob_mode, default=OobMode.error)
     rules = (
-        rules.operator_among("reduce_op", ("add",), "nki/api/nki.isa.rst#nki.isa.dma_compute"),
-        rules.SUM_ELEMENTS,
-        rules.SUM_SCALES,
-        rules.SUM_INDICES,
+        rules.accumulate.operator_among(
+            "reduce_op", ("add",), "nki/api/nki.isa.rst#nki.isa.dma_compute"
+        ),
+        rules.dma_sum.sum_elements,
+        rules.dma_sum.sum_scales,
+        rules.dma_sum.sum_indices,
     )
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
         dst, *sources = values[: dma.MOST_SOURCES + 1]
         op, _, _, oob_mode = values[dma.MOST_SOURCES + 1 :]
-        indexed = any(rules.has_rows(access) for access in (dst, *sources))
+        indexed = any(rules.dma_sum.has_rows(access) for access in (dst, *sources))
         mode = DgeMode.swdge if indexed else DgeMode.none
-        engine = Engine.gpsimd if indexed or rules.is_in_hbm(dst) else Engine.sync
+        engine = Engine.gpsimd if indexed or rules.dma_sum.is_in_hbm(dst) else Engine.sync
         return (Instruction(dma.DmaCompute, engine, (dst, *sources, op, 0, mode, oob_mode)),)

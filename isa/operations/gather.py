@@ -43,10 +43,10 @@ class NcStreamShuffle(Operation):
     src = Read()
     shuffle_mask = Attribute(kind=Kind.integers)
     rules = (
-        rules.same_dtype("dst", "src"),
-        rules.same_row_elements("dst", "src", document=_SHUFFLE),
-        rules.SHUFFLE_STARTS,
-        rules.SHUFFLE_MASK,
+        rules.operands.same_dtype("dst", "src"),
+        rules.sizes.same_row_elements("dst", "src", document=_SHUFFLE),
+        rules.gather.shuffle_starts,
+        rules.gather.shuffle_mask,
     )
 
     @classmethod
@@ -83,9 +83,9 @@ class NcNGather(Operation):
     data = Read(SBUF, permuted=True)
     indices = Read(SBUF, dtypes=frozenset({"uint32"}))
     rules = (
-        rules.same_elements("dst", "indices"),
-        rules.same_partitions("dst", "data", document=_GATHER),
-        rules.same_dtype("dst", "data"),
+        rules.operands.same_elements("dst", "indices"),
+        rules.sizes.same_partitions("dst", "data", document=_GATHER),
+        rules.operands.same_dtype("dst", "data"),
     )
 
     @classmethod
@@ -129,11 +129,11 @@ class LocalGather(Operation):
     num_elem_per_idx = Attribute(kind=Kind.integer, choices=(1, 2, 4, 8, 16, 32), default=1)
     num_valid_indices = Attribute(kind=Kind.integer, optional=True, default=None)
     rules = (
-        rules.same_partitions("dst", "src_buffer", "index", document=_LOCAL),
-        rules.same_dtype("dst", "src_buffer"),
-        rules.GATHER_GROUPS,
-        rules.GATHER_COUNT,
-        rules.same_lanes("src_buffer", "index", _LOCAL),
+        rules.sizes.same_partitions("dst", "src_buffer", "index", document=_LOCAL),
+        rules.operands.same_dtype("dst", "src_buffer"),
+        rules.gather.gather_groups,
+        rules.gather.gather_count,
+        rules.gather.same_lanes("src_buffer", "index", _LOCAL),
     )
 
     @classmethod
@@ -145,7 +145,7 @@ class LocalGather(Operation):
     @classmethod
     def resolve(cls, values: tuple[Any, ...], target: Any) -> tuple[Any, ...]:
         *others, count = values
-        return (*others, rules.gather_positions(others[2]) if count is None else count)
+        return (*others, rules.gather.gather_positions(others[2]) if count is None else count)
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:

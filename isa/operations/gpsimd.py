@@ -41,7 +41,7 @@ class Iota(Operation):
     pattern = Attribute(kind=Kind.pattern)
     offset = Attribute(kind=Kind.value, default=0, limits=INT32)
     channel_multiplier = Attribute(kind=Kind.integer, default=0, limits=INT32)
-    rules = (rules.pattern_covers("pattern", "dst"),)
+    rules = (rules.operands.pattern_covers("pattern", "dst"),)
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
@@ -86,9 +86,9 @@ class AffineSelect(Operation):
     cmp_op = Attribute(kind=Kind.alu, default=ALU["equal"])
     offset = Attribute(kind=Kind.value, default=0, limits=INT32)
     rules = (
-        rules.same_elements("dst", "on_true_tile"),
-        rules.pattern_covers("pattern", "dst"),
-        rules.comparison_operator("cmp_op"),
+        rules.operands.same_elements("dst", "on_true_tile"),
+        rules.operands.pattern_covers("pattern", "dst"),
+        rules.operators.comparison_operator("cmp_op"),
     )
 
     @classmethod
@@ -130,14 +130,14 @@ class TensorPartitionReduce(Operation):
     op = Attribute(kind=Kind.alu)
     data = Read(SBUF)
     rules = (
-        rules.partition_count("dst", 1, _PARTITION_REDUCE),
-        rules.same_row_elements("dst", "data", document=_PARTITION_REDUCE),
-        rules.operator_among(
+        rules.sizes.partition_count("dst", 1, _PARTITION_REDUCE),
+        rules.sizes.same_row_elements("dst", "data", document=_PARTITION_REDUCE),
+        rules.accumulate.operator_among(
             "op",
             ("add", "average", "maximum", "bitwise_or", "bitwise_and"),
             _PARTITION_REDUCE,
         ),
-        rules.bitvec_dtypes("op", "dst", "data"),
+        rules.operands.bitvec_dtypes("op", "dst", "data"),
     )
 
     @classmethod

@@ -53,12 +53,12 @@ class QuantizeMx(Operation):
     dst_scale = Update(
         SBUF, dtypes=_SCALES, starts=mx.SCALE_STARTS, doc="four rows a quadrant are written"
     )
-    rules = (rules.QUANTIZE_SHAPE, rules.scales_of("dst", "dst_scale"))
+    rules = (rules.mx.quantize_shape, rules.mx.scales_of("dst", "dst_scale"))
 
     @classmethod
     def signature_decides(cls, values: tuple[Any, ...]) -> bool:
         """Scales lie in a quadrant of elements or not by both their addresses."""
-        return not rules.has_address(*values)
+        return not rules.starts.has_address(*values)
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
@@ -116,15 +116,15 @@ class NcMatmulMx(Operation):
     tile_size = Attribute(kind=Kind.integers, optional=True, default=None)
     accumulate = Attribute(kind=Kind.accumulate, optional=True, default=None)
     rules = (
-        rules.MATMUL_CONTRACTION,
-        rules.MATMUL_OUTPUT_SHAPE,
-        rules.MATMUL_MX_TILING,
-        rules.MATMUL_MX_SIZES,
-        rules.TILE_PARTITIONS,
-        rules.scales_of("stationary", "stationary_scale"),
-        rules.scales_of("moving", "moving_scale"),
-        rules.indirection(_MATMUL, "stationary", (Engine.tensor,)),
-        rules.MX_INDICES,
+        rules.matmul.matmul_contraction,
+        rules.matmul.matmul_output_shape,
+        rules.array.matmul_mx_tiling,
+        rules.array.matmul_mx_sizes,
+        rules.array.tile_partitions,
+        rules.mx.scales_of("stationary", "stationary_scale"),
+        rules.mx.scales_of("moving", "moving_scale"),
+        rules.indirection.indirection(_MATMUL, "stationary", (Engine.tensor,)),
+        rules.indirection.mx_indices,
     )
 
     @classmethod
@@ -132,7 +132,7 @@ class NcMatmulMx(Operation):
         """A tile of the array fits or not by where the operands' tensors may start, and so do
         scales."""
         position = values[cls.field_names.index("tile_position")]
-        return not position and not rules.has_address(*values[:5])
+        return not position and not rules.starts.has_address(*values[:5])
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:

@@ -45,7 +45,7 @@ class Rng(Operation):
     engines = _GENERATING
     dst = Write(ON_CHIP, dtypes=_INTEGERS)
     engine = Attribute(kind=Kind.engine, choices=_GENERATING, default=Engine.vector)
-    rules = (rules.random_engine(ISA + "rng"),)
+    rules = (rules.random.random_engine(ISA + "rng"),)
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
@@ -85,10 +85,10 @@ class Rand2(Operation):
     min = Read(ON_CHIP, immediate=True, column=True)
     max = Read(ON_CHIP, immediate=True, column=True)
     rules = (
-        rules.column_operand("dst", "min"),
-        rules.column_operand("dst", "max"),
-        rules.float32_columns(None, "min", "max"),
-        rules.RAND_LIMITS,
+        rules.operands.column_operand("dst", "min"),
+        rules.operands.column_operand("dst", "max"),
+        rules.operands.float32_columns(None, "min", "max"),
+        rules.random.rand_limits,
     )
 
     @classmethod
@@ -129,10 +129,10 @@ class Dropout(Operation):
     data = Read(ON_CHIP)
     prob = Read(ON_CHIP, immediate=True, column=True)
     rules = (
-        rules.same_elements("dst", "data"),
-        rules.same_dtype("dst", "data"),
-        rules.column_operand("data", "prob"),
-        rules.DROPOUT_PROBABILITY,
+        rules.operands.same_elements("dst", "data"),
+        rules.operands.same_dtype("dst", "data"),
+        rules.operands.column_operand("data", "prob"),
+        rules.random.dropout_probability,
     )
 
     @classmethod
@@ -171,7 +171,7 @@ class SetRngSeed(Operation):
     document = ISA + "set_rng_seed"
     engines = (Engine.vector,)
     src_seeds = Read(ON_CHIP)
-    rules = (rules.one_element("src_seeds"), rules.SEED_BITS)
+    rules = (rules.operands.one_element("src_seeds"), rules.random.seed_bits)
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
@@ -206,8 +206,8 @@ class RandSetState(Operation):
     src_seeds = Read(SBUF, dtypes=_UINT32)
     engine = Attribute(kind=Kind.engine, choices=_GENERATING, default=Engine.gpsimd)
     rules = (
-        rules.random_engine(ISA + "rand_set_state", states=True),
-        rules.state_words("src_seeds", ISA + "rand_set_state"),
+        rules.random.random_engine(ISA + "rand_set_state", states=True),
+        rules.random.state_words("src_seeds", ISA + "rand_set_state"),
     )
 
     @classmethod
@@ -245,8 +245,8 @@ class RandGetState(Operation):
     dst = Write(ON_CHIP, dtypes=_UINT32)
     engine = Attribute(kind=Kind.engine, choices=_GENERATING, default=Engine.gpsimd)
     rules = (
-        rules.random_engine(ISA + "rand_get_state", states=True),
-        rules.state_words("dst", ISA + "rand_get_state"),
+        rules.random.random_engine(ISA + "rand_get_state", states=True),
+        rules.random.state_words("dst", ISA + "rand_get_state"),
     )
 
     @classmethod

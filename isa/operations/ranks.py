@@ -22,7 +22,7 @@ class RankExchange(Operation):
     sources = Attribute(kind=Kind.integers)
     width = Attribute(kind=Kind.integer)
     parted = Attribute(kind=Kind.flag)
-    rules = (rules.same_dtype("dst", "src"),)
+    rules = (rules.operands.same_dtype("dst", "src"),)
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:

@@ -11,14 +11,16 @@ from isa.machine.scalar import Activate, ActReadAccumulator
 from isa.spec import Instruction, Operation
 
 _RULES = (
-    rules.same_elements("dst", "data"),
-    rules.column_operand("data", "bias"),
-    rules.column_operand("data", "scale"),
-    rules.float32_columns(None, "scale"),
-    rules.ACTIVATION_BIAS,
-    rules.REDUCE_RESULT,
-    rules.ACTIVATION_REDUCE_OPERATOR,
-    rules.indirection("nki/api/nki.isa.rst#nki.isa.activation", "data", (Engine.scalar,)),
+    rules.operands.same_elements("dst", "data"),
+    rules.operands.column_operand("data", "bias"),
+    rules.operands.column_operand("data", "scale"),
+    rules.operands.float32_columns(None, "scale"),
+    rules.operands.activation_bias,
+    rules.operands.reduce_result,
+    rules.operators.activation_reduce_operator,
+    rules.indirection.indirection(
+        "nki/api/nki.isa.rst#nki.isa.activation", "data", (Engine.scalar,)
+    ),
 )
 
 
@@ -28,7 +30,7 @@ def _instructions(
     activate = Instruction(Activate, Engine.scalar, (dst, data, op, bias, scale, command))
     if result is None:
         return (activate,)
-    read = (result, rules.lanes_behind(result, dst))
+    read = (result, rules.starts.lanes_behind(result, dst))
     return activate, Instruction(ActReadAccumulator, Engine.scalar, read)
 
 

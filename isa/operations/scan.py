@@ -62,14 +62,14 @@ class TensorTensorScan(Operation):
     reverse0 = Attribute(kind=Kind.flag, default=False)
     reverse1 = Attribute(kind=Kind.flag, default=False)
     rules = (
-        rules.same_elements("dst", "data0", "data1"),
-        rules.column_operand("data0", "initial"),
-        rules.not_both_psum("data0", "data1"),
-        rules.elementwise_operator("op0", "op1"),
-        rules.arithmetic_operator("op0"),
-        rules.arithmetic_operator("op1"),
-        rules.binary_operator("op0"),
-        rules.binary_operator("op1"),
+        rules.operands.same_elements("dst", "data0", "data1"),
+        rules.operands.column_operand("data0", "initial"),
+        rules.operands.not_both_psum("data0", "data1"),
+        rules.operators.elementwise_operator("op0", "op1"),
+        rules.operators.arithmetic_operator("op0"),
+        rules.operators.arithmetic_operator("op1"),
+        rules.operators.binary_operator("op0"),
+        rules.operators.binary_operator("op1"),
     )
 
     @classmethod
@@ -118,21 +118,21 @@ class TensorScalarCumulative(Operation):
         default=ReduceCommand.reset_reduce,
     )
     rules = (
-        rules.same_elements("dst", "src"),
-        rules.column_operand("src", "imm0"),
-        rules.column_operand("src", "imm1"),
-        rules.elementwise_operator("op0"),
-        rules.arithmetic_operator("op0"),
-        rules.operand_given("op0", "imm0"),
-        rules.operator_among(
+        rules.operands.same_elements("dst", "src"),
+        rules.operands.column_operand("src", "imm0"),
+        rules.operands.column_operand("src", "imm1"),
+        rules.operators.elementwise_operator("op0"),
+        rules.operators.arithmetic_operator("op0"),
+        rules.operators.operand_given("op0", "imm0"),
+        rules.accumulate.operator_among(
             "op1",
             ("add", "subtract", "multiply", "maximum", "minimum"),
             ISA + "tensor_scalar_cumulative",
         ),
-        rules.float32_columns("op0", "imm0"),
-        rules.float32_columns(None, "imm1"),
-        rules.loaded_value("imm1", "tensor_scalar_cumulative", ignored=True),
-        rules.indirection(
+        rules.operands.float32_columns("op0", "imm0"),
+        rules.operands.float32_columns(None, "imm1"),
+        rules.accumulate.loaded_value("imm1", "tensor_scalar_cumulative", ignored=True),
+        rules.indirection.indirection(
             "nki/api/nki.isa.rst#nki.isa.tensor_scalar_cumulative", "src", (Engine.vector,)
         ),
     )

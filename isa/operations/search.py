@@ -42,11 +42,11 @@ class Max8(Operation):
     dst = Write()
     src = Read()
     rules = (
-        rules.same_partitions("dst", "src", document=_MAX8),
-        rules.row_elements("dst", 8, _MAX8),
-        rules.row_elements_between("src", _LEAST, _MOST, _MAX8),
-        rules.dimensions_at_most("src", 3, _MAX8),
-        rules.dimensions_at_most("dst", 2, _MAX8),
+        rules.sizes.same_partitions("dst", "src", document=_MAX8),
+        rules.sizes.row_elements("dst", 8, _MAX8),
+        rules.sizes.row_elements_between("src", _LEAST, _MOST, _MAX8),
+        rules.sizes.dimensions_at_most("src", 3, _MAX8),
+        rules.sizes.dimensions_at_most("dst", 2, _MAX8),
     )
 
     @classmethod
@@ -84,13 +84,13 @@ class NcFindIndex8(Operation):
     data = Read()
     vals = Read()
     rules = (
-        rules.same_partitions("dst", "data", "vals", document=_FIND),
-        rules.row_elements("dst", 8, _FIND),
-        rules.row_elements("vals", 8, _FIND),
-        rules.row_elements_between("data", _LEAST, _MOST, _FIND),
-        rules.dimensions_at_most("data", 3, _FIND),
-        rules.dimensions_at_most("vals", 3, _FIND),
-        rules.dimensions_at_most("dst", 2, _FIND),
+        rules.sizes.same_partitions("dst", "data", "vals", document=_FIND),
+        rules.sizes.row_elements("dst", 8, _FIND),
+        rules.sizes.row_elements("vals", 8, _FIND),
+        rules.sizes.row_elements_between("data", _LEAST, _MOST, _FIND),
+        rules.sizes.dimensions_at_most("data", 3, _FIND),
+        rules.sizes.dimensions_at_most("vals", 3, _FIND),
+        rules.sizes.dimensions_at_most("dst", 2, _FIND),
     )
 
     @classmethod
@@ -130,10 +130,10 @@ class NcMatchReplace8(Operation):
     imm = Attribute(kind=Kind.float32)
     dst_idx = Write(optional=True, default=None, dtypes=_INDEX_DTYPES)
     rules = (
-        rules.same_elements("dst", "data"),
-        rules.same_partitions("data", "vals", "dst_idx", document=_REPLACE),
-        rules.row_elements("vals", 8, _REPLACE),
-        rules.row_elements("dst_idx", 8, _REPLACE),
+        rules.operands.same_elements("dst", "data"),
+        rules.sizes.same_partitions("data", "vals", "dst_idx", document=_REPLACE),
+        rules.sizes.row_elements("vals", 8, _REPLACE),
+        rules.sizes.row_elements("dst_idx", 8, _REPLACE),
     )
 
     @classmethod

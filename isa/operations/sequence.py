@@ -42,9 +42,11 @@ class SequenceBounds(Operation):
     dst = Write(SBUF, dtypes=_IDS)
     segment_ids = Read(SBUF, dtypes=_IDS, permuted=True)
     rules = (
-        rules.partition_count("segment_ids", 1, _BOUNDS),
-        rules.same_partitions("dst", "segment_ids", document=_BOUNDS),
-        rules.row_elements_of("dst", "segment_ids", lambda n: 2 * n, "two for each of", _BOUNDS),
+        rules.sizes.partition_count("segment_ids", 1, _BOUNDS),
+        rules.sizes.same_partitions("dst", "segment_ids", document=_BOUNDS),
+        rules.sizes.row_elements_of(
+            "dst", "segment_ids", lambda n: 2 * n, "two for each of", _BOUNDS
+        ),
     )
 
     @classmethod
@@ -82,9 +84,9 @@ class NonzeroWithCount(Operation):
     index_offset = Attribute(kind=Kind.integer, default=0, limits=INT32)
     padding_val = Attribute(kind=Kind.integer, default=-1, limits=INT32)
     rules = (
-        rules.same_partitions("dst", "src", document=_NONZERO),
-        rules.row_elements_of("dst", "src", lambda n: n + 1, "one more than", _NONZERO),
-        rules.same_lanes("src", "dst", _NONZERO),
+        rules.sizes.same_partitions("dst", "src", document=_NONZERO),
+        rules.sizes.row_elements_of("dst", "src", lambda n: n + 1, "one more than", _NONZERO),
+        rules.gather.same_lanes("src", "dst", _NONZERO),
     )
 
     @classmethod
@@ -131,9 +133,9 @@ class TopK(Operation):
     src = Read(SBUF, dtypes=frozenset({"bfloat16"}), permuted=True)
     n = Attribute(kind=Kind.integer)
     rules = (
-        rules.same_partitions("val_dst", "idx_dst", "src", document=_TOPK),
-        rules.same_row_elements("val_dst", "idx_dst", document=_TOPK),
-        rules.TOP_K_COUNTS,
+        rules.sizes.same_partitions("val_dst", "idx_dst", "src", document=_TOPK),
+        rules.sizes.same_row_elements("val_dst", "idx_dst", document=_TOPK),
+        rules.sequence.top_k_counts,
     )
 
     @classmethod

@@ -40,9 +40,9 @@ class BnStats(Operation):
     dst = Write()
     data = Read()
     rules = (
-        rules.same_partitions("dst", "data", document=_STATS),
-        rules.row_elements("dst", 6, _STATS),
-        rules.row_elements_within("data", "batch_norm_free_max", _STATS),
+        rules.sizes.same_partitions("dst", "data", document=_STATS),
+        rules.sizes.row_elements("dst", 6, _STATS),
+        rules.sizes.row_elements_within("data", "batch_norm_free_max", _STATS),
     )
 
     @classmethod
@@ -77,9 +77,9 @@ class BnAggr(Operation):
     dst = Write()
     data = Read()
     rules = (
-        rules.same_partitions("dst", "data", document=_AGGREGATE),
-        rules.row_elements("dst", 2, _AGGREGATE),
-        rules.row_elements_multiple("data", 3, _AGGREGATE),
+        rules.sizes.same_partitions("dst", "data", document=_AGGREGATE),
+        rules.sizes.row_elements("dst", 2, _AGGREGATE),
+        rules.sizes.row_elements_multiple("data", 3, _AGGREGATE),
     )
 
     @classmethod

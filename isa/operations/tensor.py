@@ -83,17 +83,19 @@ class NcMatmul(Operation):
     tile_size = Attribute(kind=Kind.integers, default=())
     perf_mode = Attribute(kind=Kind.perf_mode, default=MatmulPerfMode.none)
     rules = (
-        rules.MATMUL_CONTRACTION,
-        rules.MATMUL_PAIRS,
-        rules.MATMUL_TILE_LIMITS,
-        rules.MATMUL_OUTPUT_SHAPE,
-        rules.ONE_BANK,
-        rules.MATMUL_DTYPES,
-        rules.MATMUL_TRANSPOSE,
-        rules.MATMUL_TILING,
-        rules.TILE_PARTITIONS,
-        rules.indirection("nki/api/nki.isa.rst#nki.isa.nc_matmul", "stationary", (Engine.tensor,)),
-        rules.MATMUL_INDICES,
+        rules.matmul.matmul_contraction,
+        rules.array.matmul_pairs,
+        rules.matmul.matmul_tile_limits,
+        rules.matmul.matmul_output_shape,
+        rules.banks.one_bank,
+        rules.matmul.matmul_dtypes,
+        rules.array.matmul_transpose,
+        rules.array.matmul_tiling,
+        rules.array.tile_partitions,
+        rules.indirection.indirection(
+            "nki/api/nki.isa.rst#nki.isa.nc_matmul", "stationary", (Engine.tensor,)
+        ),
+        rules.indirection.matmul_indices,
     )
 
     @classmethod
@@ -159,17 +161,17 @@ class NcTranspose(Operation):
         default=Engine.unknown,
     )
     rules = (
-        rules.TRANSPOSE_SHAPE,
-        rules.TRANSPOSE_ENGINE,
-        rules.TRANSPOSE_DTYPE,
-        rules.ONE_BANK,
+        rules.matmul.transpose_shape,
+        rules.matmul.transpose_engine,
+        rules.matmul.transpose_dtype,
+        rules.banks.one_bank,
     )
 
     @classmethod
     def resolve(cls, values: tuple[Any, ...], target: Any) -> tuple[Any, ...]:
         dst, data, engine = values
         if engine is Engine.unknown:
-            engine = rules.transpose_engine(dst, data)
+            engine = rules.matmul.engine_for_transpose(dst, data)
         return dst, data, engine
 
     @classmethod

@@ -49,13 +49,13 @@ class TensorTensor(Operation):
     op = Attribute(kind=Kind.alu)
     engine = Attribute(kind=Kind.engine, choices=_VECTOR_GPSIMD, default=Engine.unknown)
     rules = (
-        rules.same_elements("dst", "data1", "data2"),
-        rules.not_both_psum("data1", "data2"),
-        rules.elementwise_operator("op"),
-        rules.binary_operator("op"),
-        rules.bitvec_dtypes("op", "dst", "data1", "data2"),
-        rules.GPSIMD_NO_PSUM,
-        rules.indirection(
+        rules.operands.same_elements("dst", "data1", "data2"),
+        rules.operands.not_both_psum("data1", "data2"),
+        rules.operators.elementwise_operator("op"),
+        rules.operators.binary_operator("op"),
+        rules.operands.bitvec_dtypes("op", "dst", "data1", "data2"),
+        rules.operands.gpsimd_no_psum,
+        rules.indirection.indirection(
             "nki/api/nki.isa.rst#nki.isa.tensor_tensor",
             "data1",
             (Engine.vector, Engine.gpsimd),
@@ -118,18 +118,18 @@ class TensorScalar(Operation):
     reverse1 = Attribute(kind=Kind.flag, default=False)
     engine = Attribute(kind=Kind.engine, choices=_COMPUTE, default=Engine.unknown)
     rules = (
-        rules.same_elements("dst", "data"),
-        rules.column_operand("data", "operand0"),
-        rules.column_operand("data", "operand1"),
-        rules.elementwise_operator("op0", "op1"),
-        rules.operators_of_one_type("op0", "op1"),
-        rules.operand_given("op0", "operand0"),
-        rules.operand_given("op1", "operand1"),
-        rules.bitvec_dtypes("op0", "dst", "data"),
-        rules.float32_columns("op0", "operand0", "operand1"),
-        rules.TENSOR_SCALAR_ENGINE,
-        rules.GPSIMD_NO_PSUM,
-        rules.indirection(
+        rules.operands.same_elements("dst", "data"),
+        rules.operands.column_operand("data", "operand0"),
+        rules.operands.column_operand("data", "operand1"),
+        rules.operators.elementwise_operator("op0", "op1"),
+        rules.operators.operators_of_one_type("op0", "op1"),
+        rules.operators.operand_given("op0", "operand0"),
+        rules.operators.operand_given("op1", "operand1"),
+        rules.operands.bitvec_dtypes("op0", "dst", "data"),
+        rules.operands.float32_columns("op0", "operand0", "operand1"),
+        rules.operands.tensor_scalar_engine,
+        rules.operands.gpsimd_no_psum,
+        rules.indirection.indirection(
             "nki/api/nki.isa.rst#nki.isa.tensor_scalar",
             "data",
             (Engine.vector, Engine.scalar, Engine.gpsimd),
@@ -186,14 +186,14 @@ class ScalarTensorTensor(Operation):
     reverse0 = Attribute(kind=Kind.flag, default=False)
     reverse1 = Attribute(kind=Kind.flag, default=False)
     rules = (
-        rules.same_elements("dst", "data", "operand1"),
-        rules.column_operand("data", "operand0"),
-        rules.not_both_psum("data", "operand1"),
-        rules.elementwise_operator("op0", "op1"),
-        rules.arithmetic_operator("op0"),
-        rules.operand_given("op0", "operand0"),
-        rules.arithmetic_operator("op1"),
-        rules.binary_operator("op1"),
+        rules.operands.same_elements("dst", "data", "operand1"),
+        rules.operands.column_operand("data", "operand0"),
+        rules.operands.not_both_psum("data", "operand1"),
+        rules.operators.elementwise_operator("op0", "op1"),
+        rules.operators.arithmetic_operator("op0"),
+        rules.operators.operand_given("op0", "operand0"),
+        rules.operators.arithmetic_operator("op1"),
+        rules.operators.binary_operator("op1"),
     )
 
     @classmethod
@@ -235,10 +235,10 @@ class TensorCopy(Operation):
     src = Read(columns=True)
     engine = Attribute(kind=Kind.engine, choices=_COMPUTE, default=Engine.unknown)
     rules = (
-        rules.same_elements("dst", "src"),
-        rules.SCALAR_COPY_GENERATION,
-        rules.GPSIMD_NO_PSUM,
-        rules.indirection(
+        rules.operands.same_elements("dst", "src"),
+        rules.operands.scalar_copy_generation,
+        rules.operands.gpsimd_no_psum,
+        rules.indirection.indirection(
             "nki/api/nki.isa.rst#nki.isa.tensor_copy",
             "src",
             (Engine.vector, Engine.scalar),
@@ -284,11 +284,11 @@ class TensorCopyPredicated(Operation):
     predicate = Read(dtypes=frozenset({"uint8", "uint16", "uint32"}), columns=True)
     reverse_pred = Attribute(kind=Kind.flag, default=False)
     rules = (
-        rules.same_elements("dst", "src", "predicate"),
-        rules.same_dtype("dst", "src"),
-        rules.COPIED_NUMBER,
-        rules.not_both_psum("src", "predicate"),
-        rules.indirection(
+        rules.operands.same_elements("dst", "src", "predicate"),
+        rules.operands.same_dtype("dst", "src"),
+        rules.operands.copied_number,
+        rules.operands.not_both_psum("src", "predicate"),
+        rules.indirection.indirection(
             "nki/api/nki.isa.rst#nki.isa.tensor_copy_predicated", "predicate", (Engine.vector,)
         ),
     )
@@ -334,10 +334,12 @@ class TensorReduce(Operation):
     negate = Attribute(kind=Kind.flag, default=False)
     keepdims = Attribute(kind=Kind.flag, default=False)
     rules = (
-        rules.REDUCE_AXES,
-        rules.reduction_operator("op"),
-        rules.bitvec_dtypes("op", "dst", "data"),
-        rules.indirection("nki/api/nki.isa.rst#nki.isa.tensor_reduce", "data", (Engine.vector,)),
+        rules.operands.reduce_axes,
+        rules.operators.reduction_operator("op"),
+        rules.operands.bitvec_dtypes("op", "dst", "data"),
+        rules.indirection.indirection(
+            "nki/api/nki.isa.rst#nki.isa.tensor_reduce", "data", (Engine.vector,)
+        ),
     )
 
     @classmethod
@@ -371,7 +373,7 @@ class Reciprocal(Operation):
     engines = (Engine.vector,)
     dst = Write()
     data = Read()
-    rules = (rules.same_elements("dst", "data"),)
+    rules = (rules.operands.same_elements("dst", "data"),)
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
@@ -405,7 +407,7 @@ class Memset(Operation):
     dst = Write()
     value = Attribute(kind=Kind.number)
     engine = Attribute(kind=Kind.engine, choices=_VECTOR_GPSIMD, default=Engine.unknown)
-    rules = (rules.MEMSET_VALUE, rules.GPSIMD_NO_PSUM)
+    rules = (rules.operands.memset_value, rules.operands.gpsimd_no_psum)
 
     @classmethod
     def resolve(cls, values: tuple[Any, ...], target: Any) -> tuple[Any, ...]:

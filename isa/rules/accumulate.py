@@ -6,7 +6,7 @@ from isa.affine import bounds
 from isa.alu import ALU
 from isa.enums import ReduceCommand
 from isa.machine.accumulate import FP32_LOWEST
-from isa.rules.form import OperationCall, Rule, Violation, free_elements, is_number, listed
+from isa.rules.form import OperationCall, Rule, Violation, free_elements, is_number, listed, rule
 from isa.spec import ISA
 
 
@@ -61,7 +61,8 @@ def loaded_value(name: str, page: str, ignored: bool = False, unset: float | Non
     return Rule("loaded_value", ISA + page, check, text)
 
 
-def _reverse_not_supported(call: OperationCall) -> Violation | None:
+@rule(ISA + "tensor_scalar_reduce", "reverse0 is False.")
+def reverse_not_supported(call: OperationCall) -> Violation | None:
     if not call.reverse0:
         return None
     return Violation(
@@ -71,14 +72,6 @@ def _reverse_not_supported(call: OperationCall) -> Violation | None:
         hint="For operand0 - data, multiply by -1 and add: two instructions, or negate operand0.",
         operand="reverse0",
     )
-
-
-REVERSE_NOT_SUPPORTED = Rule(
-    "reverse_not_supported",
-    ISA + "tensor_scalar_reduce",
-    _reverse_not_supported,
-    "reverse0 is False.",
-)
 
 
 def result_of_reduction(page: str) -> Rule:
@@ -99,7 +92,8 @@ def result_of_reduction(page: str) -> Rule:
     return Rule("result_of_reduction", ISA + page, check, text)
 
 
-def _range_positions(call: OperationCall) -> Violation | None:
+@rule(ISA + "range_select", "range_start and the last position are within 2**24.")
+def range_positions(call: OperationCall) -> Violation | None:
     last = bounds(call.range_start + free_elements(call.on_true_tile))[1]
     first = bounds(call.range_start)[0]
     if first is not None and last is not None and first >= -_EXACT and last <= _EXACT:
@@ -115,15 +109,9 @@ def _range_positions(call: OperationCall) -> Violation | None:
 
 _EXACT = 1 << 24
 
-RANGE_POSITIONS = Rule(
-    "range_positions",
-    ISA + "range_select",
-    _range_positions,
-    "range_start and the last position are within 2**24.",
-)
 
-
-def _range_fill(call: OperationCall) -> Violation | None:
+@rule(ISA + "range_select", "on_false_value is the lowest fp32 number, -3.4028235e+38.")
+def range_fill(call: OperationCall) -> Violation | None:
     value = float(call.on_false_value)
     if abs(value - FP32_LOWEST) <= 1e31:  # rounds to it in fp32
         return None
@@ -134,11 +122,3 @@ def _range_fill(call: OperationCall) -> Violation | None:
         hint="Leave on_false_value out.",
         operand="on_false_value",
     )
-
-
-RANGE_FILL = Rule(
-    "range_fill",
-    ISA + "range_select",
-    _range_fill,
-    "on_false_value is the lowest fp32 number, -3.4028235e+38.",
-)

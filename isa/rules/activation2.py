@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isa.alu import ALU
 from isa.enums import ReduceCommand
-from isa.rules.form import OperationCall, Rule, Violation, is_number, is_tensor
+from isa.rules.form import OperationCall, Violation, is_number, is_tensor, rule
 from isa.spec import ISA
 
 _ACTIVATE = ISA + "activate2"
@@ -20,7 +20,13 @@ PAIRS = (
 """What may come before the activation function."""
 
 
-def _operators(call: OperationCall) -> Violation | None:
+@rule(
+    _ACTIVATE,
+    "(op0, op1) is one of " + ", ".join(f"({', '.join(pair)})" for pair in PAIRS) + "; reverse0 "
+    "and reverse1 go with operators other than bypass.",
+    {f"op{i}": frozenset(ALU[pair[i]] for pair in PAIRS) for i in (0, 1)},
+)
+def activate2_operators(call: OperationCall) -> Violation | None:
     names = call.op0.name, call.op1.name
     if names not in PAIRS:
         return Violation(
@@ -48,17 +54,10 @@ def _operators(call: OperationCall) -> Violation | None:
     return None
 
 
-ACTIVATE2_OPERATORS = Rule(
-    "activate2_operators",
-    _ACTIVATE,
-    _operators,
-    "(op0, op1) is one of " + ", ".join(f"({', '.join(pair)})" for pair in PAIRS) + "; reverse0 "
-    "and reverse1 go with operators other than bypass.",
-    {f"op{i}": frozenset(ALU[pair[i]] for pair in PAIRS) for i in (0, 1)},
+@rule(
+    _ACTIVATE, "imm0 and imm1 have one dtype when both are tensors; relu_param goes with nl.prelu."
 )
-
-
-def _immediates(call: OperationCall) -> Violation | None:
+def activate2_immediates(call: OperationCall) -> Violation | None:
     left, right = call.imm0, call.imm1
     if is_tensor(left) and is_tensor(right) and left.dtype != right.dtype:
         return Violation(
@@ -79,15 +78,8 @@ def _immediates(call: OperationCall) -> Violation | None:
     return None
 
 
-ACTIVATE2_IMMEDIATES = Rule(
-    "activate2_immediates",
-    _ACTIVATE,
-    _immediates,
-    "imm0 and imm1 have one dtype when both are tensors; relu_param goes with nl.prelu.",
-)
-
-
-def _reduction(call: OperationCall) -> Violation | None:
+@rule(_ACTIVATE, "reduce_op is given with every reduce_cmd but idle.")
+def activate2_reduction(call: OperationCall) -> Violation | None:
     if call.reduce_cmd is ReduceCommand.idle or call.reduce_op is not None:
         return None
     return Violation(
@@ -96,11 +88,3 @@ def _reduction(call: OperationCall) -> Violation | None:
         why="It says from what the accumulate registers start and how they go on.",
         operand="reduce_cmd",
     )
-
-
-ACTIVATE2_REDUCTION = Rule(
-    "activate2_reduction",
-    _ACTIVATE,
-    _reduction,
-    "reduce_op is given with every reduce_cmd but idle.",
-)

@@ -7,12 +7,12 @@ from typing import Any
 from isa.enums import MatmulPerfMode
 from isa.rules.form import (
     OperationCall,
-    Rule,
     Violation,
     at_most,
     largest,
     partitions,
     product,
+    rule,
     shape_text,
 )
 from isa.rules.generic import generation_violation
@@ -37,7 +37,12 @@ def columns(call: OperationCall, access: Any) -> Any:
     return product(access.shape[2 if in_pairs(call) else 1 :])
 
 
-def _pairs(call: OperationCall) -> Violation | None:
+@rule(
+    _MATMUL,
+    "perf_mode=double_row needs gen3 or later, fp8 inputs whose first free dimension is 2, whole "
+    "columns of the array, and no is_transpose.",
+)
+def matmul_pairs(call: OperationCall) -> Violation | None:
     if not in_pairs(call):
         return None
     if call.target.generation < 3:
@@ -72,16 +77,11 @@ def _pairs(call: OperationCall) -> Violation | None:
     return None
 
 
-MATMUL_PAIRS = Rule(
-    "matmul_pairs",
-    _MATMUL,
-    _pairs,
-    "perf_mode=double_row needs gen3 or later, fp8 inputs whose first free dimension is 2, whole "
-    "columns of the array, and no is_transpose.",
+@rule(
+    "nki/guides/architecture/trainium2_arch.rst#built-in-transpose-support",
+    "With is_transpose, from gen3 on, dst has the dtype of stationary or is float32.",
 )
-
-
-def _transpose_mode(call: OperationCall) -> Violation | None:
+def matmul_transpose(call: OperationCall) -> Violation | None:
     if not call.is_transpose or call.target.generation < 3:
         return None
     if call.dst.dtype in (call.stationary.dtype, "float32"):
@@ -93,14 +93,6 @@ def _transpose_mode(call: OperationCall) -> Violation | None:
         hint="Allocate dst with the data type of stationary.",
         operand="dst",
     )
-
-
-MATMUL_TRANSPOSE = Rule(
-    "matmul_transpose",
-    "nki/guides/architecture/trainium2_arch.rst#built-in-transpose-support",
-    _transpose_mode,
-    "With is_transpose, from gen3 on, dst has the dtype of stationary or is float32.",
-)
 
 
 def _tile(call: OperationCall) -> tuple[tuple[int, ...], tuple[int, ...]] | Violation | None:
@@ -125,7 +117,12 @@ def tile_limits(call: OperationCall) -> tuple[int, int]:
     return (size[0], size[1]) if len(size) == 2 else (_ARRAY, _ARRAY)
 
 
-def _tiling(call: OperationCall) -> Violation | None:
+@rule(
+    _MATMUL,
+    "tile_position and tile_size come together: tiles of 32 (gen3 and later), 64 or 128 rows and "
+    "columns at multiples of their size.",
+)
+def matmul_tiling(call: OperationCall) -> Violation | None:
     tile = _tile(call)
     if tile is None or isinstance(tile, Violation):
         return tile
@@ -153,16 +150,12 @@ def _tiling(call: OperationCall) -> Violation | None:
     return None
 
 
-MATMUL_TILING = Rule(
-    "matmul_tiling",
-    _MATMUL,
-    _tiling,
-    "tile_position and tile_size come together: tiles of 32 (gen3 and later), 64 or 128 rows and "
-    "columns at multiples of their size.",
+@rule(
+    "nki/guides/architecture/trainium_inferentia2_arch.rst#tensor-engine",
+    "stationary and moving start at the partition of tile_position's row, dst at that of its "
+    "column.",
 )
-
-
-def _tile_partitions(call: OperationCall) -> Violation | None:
+def tile_partitions(call: OperationCall) -> Violation | None:
     tile = _tile(call)
     if tile is None or isinstance(tile, Violation):
         return tile
@@ -186,22 +179,18 @@ def _tile_partitions(call: OperationCall) -> Violation | None:
     return None
 
 
-TILE_PARTITIONS = Rule(
-    "tile_partitions",
-    "nki/guides/architecture/trainium_inferentia2_arch.rst#tensor-engine",
-    _tile_partitions,
-    "stationary and moving start at the partition of tile_position's row, dst at that of its "
-    "column.",
-)
-
-
 def moving_limit(call: OperationCall) -> Any:
     """Most columns of moving: what PSUM holds of dst's dtype."""
     bfloat16 = call.dst.dtype == "bfloat16"
     return call.target.moving_free_max_bfloat16 if bfloat16 else call.target.moving_free_max
 
 
-def _mx_sizes(call: OperationCall) -> Violation | None:
+@rule(
+    _MATMUL_MX,
+    "stationary has a multiple of 32 partitions (at most 128 or tile_size) and an even number of "
+    "columns up to 128; moving at most the target's moving_free_max.",
+)
+def matmul_mx_sizes(call: OperationCall) -> Violation | None:
     rows, limit = tile_limits(call)
     for name, most in (("stationary", limit), ("moving", moving_limit(call).value)):
         access = call.field(name)
@@ -233,17 +222,9 @@ def _mx_sizes(call: OperationCall) -> Violation | None:
     return None
 
 
-MATMUL_MX_SIZES = Rule(
-    "matmul_mx_sizes",
-    _MATMUL_MX,
-    _mx_sizes,
-    "stationary has a multiple of 32 partitions (at most 128 or tile_size) and an even number of "
-    "columns up to 128; moving at most the target's moving_free_max.",
-)
-
-
-def _mx_tiling(call: OperationCall) -> Violation | None:
-    found = _tiling(call)
+@rule(_MATMUL_MX, "tile_position is (row, 0) and tile_size (rows, 128), rows 32, 64 or 128.")
+def matmul_mx_tiling(call: OperationCall) -> Violation | None:
+    found = matmul_tiling.check(call)
     if found is not None:
         return found
     position: tuple[int, ...] = tuple(call.tile_position or (0, 0))
@@ -256,11 +237,3 @@ def _mx_tiling(call: OperationCall) -> Violation | None:
         why="MX matmuls tile the rows of the array only: column 0, 128 columns.",
         operand="tile_position" if position[1] else "tile_size",
     )
-
-
-MATMUL_MX_TILING = Rule(
-    "matmul_mx_tiling",
-    _MATMUL_MX,
-    _mx_tiling,
-    "tile_position is (row, 0) and tile_size (rows, 128), rows 32, 64 or 128.",
-)

@@ -6,7 +6,7 @@ from typing import Any
 
 from isa.dtypes import DTYPES
 from isa.enums import Engine
-from isa.rules.form import OperationCall, Rule, Violation, in_psum
+from isa.rules.form import OperationCall, Violation, in_psum, rule
 from isa.spec import ISA
 from isa.target import Target
 
@@ -51,16 +51,12 @@ def _check(access: Any, target: Target) -> Violation | None:
     )
 
 
-def _one_bank(call: OperationCall) -> Violation | None:
+@rule(
+    ISA + "nc_matmul",
+    "Before gen4, the tensor engine writes each partition of dst within one bank of PSUM.",
+)
+def one_bank(call: OperationCall) -> Violation | None:
     dst, engine = call.dst, call.field("engine", Engine.tensor)
     if call.target.generation >= WHOLE_PSUM or engine is not Engine.tensor or not in_psum(dst):
         return None
     return _check(dst, call.target)
-
-
-ONE_BANK = Rule(
-    "one_bank",
-    ISA + "nc_matmul",
-    _one_bank,
-    "Before gen4, the tensor engine writes each partition of dst within one bank of PSUM.",
-)

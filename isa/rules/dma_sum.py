@@ -7,7 +7,7 @@ from typing import Any
 from isa.affine import Affine, identical
 from isa.dtypes import DTYPES
 from isa.enums import Memory, OobMode
-from isa.rules.form import OperationCall, Rule, Violation, elements, is_tensor, shape_text
+from isa.rules.form import OperationCall, Violation, elements, is_tensor, rule, shape_text
 from isa.spec import ISA
 
 _SUM = ISA + "dma_compute"
@@ -27,7 +27,12 @@ def _sources(call: OperationCall) -> list[tuple[str, Any]]:
     return [(name, access) for name, access in call.tensors() if name != "dst"]
 
 
-def _sum_elements(call: OperationCall) -> Violation | None:
+@rule(
+    _SUM,
+    "dst and the sources have the same number of elements, no packed dtype, and addresses without "
+    "registers.",
+)
+def sum_elements(call: OperationCall) -> Violation | None:
     dst = call.dst
     for name, access in call.tensors():
         if DTYPES[access.dtype].is_packed:
@@ -56,16 +61,8 @@ def _sum_elements(call: OperationCall) -> Violation | None:
     return None
 
 
-SUM_ELEMENTS = Rule(
-    "sum_elements",
-    _SUM,
-    _sum_elements,
-    "dst and the sources have the same number of elements, no packed dtype, and addresses without "
-    "registers.",
-)
-
-
-def _sum_scales(call: OperationCall) -> Violation | None:
+@rule(_SUM, "scales, if given, is 1.0 for every source.")
+def sum_scales(call: OperationCall) -> Violation | None:
     scales, count = call.scales, len(_sources(call))
     if scales is None or (len(scales) == count and all(scale == 1 for scale in scales)):
         return None
@@ -76,9 +73,6 @@ def _sum_scales(call: OperationCall) -> Violation | None:
         hint="Leave scales out, and scale with nisa.tensor_scalar in SBUF.",
         operand="scales",
     )
-
-
-SUM_SCALES = Rule("sum_scales", _SUM, _sum_scales, "scales, if given, is 1.0 for every source.")
 
 
 def _same(left: Any, right: Any) -> bool:
@@ -96,7 +90,13 @@ def _same(left: Any, right: Any) -> bool:
     )
 
 
-def _sum_indices(call: OperationCall) -> Violation | None:
+@rule(
+    _SUM,
+    "Row indices: two sources, of which one is dst's view; scatter adds a tile in SBUF to rows in "
+    "HBM, gather adds rows in HBM to a tile in SBUF. unique_indices is True. Without row indices, "
+    "oob_mode is error.",
+)
+def sum_indices(call: OperationCall) -> Violation | None:
     dst, sources = call.dst, _sources(call)
     indexed = [access for _, access in sources if has_rows(access)]
     if not indexed and not has_rows(dst):
@@ -135,13 +135,3 @@ def _sum_indices(call: OperationCall) -> Violation | None:
         hint="Pass srcs=[dst, tile], with the same view as dst.",
         operand="dst",
     )
-
-
-SUM_INDICES = Rule(
-    "sum_indices",
-    _SUM,
-    _sum_indices,
-    "Row indices: two sources, of which one is dst's view; scatter adds a tile in SBUF to rows in "
-    "HBM, gather adds rows in HBM to a tile in SBUF. unique_indices is True. Without row indices, "
-    "oob_mode is error.",
-)

@@ -79,6 +79,17 @@ class Rule:
     operators: Mapping[str, frozenset[AluOperator]] = field(default_factory=dict)
 
 
+def rule(
+    document: str, text: str, operators: Mapping[str, frozenset[AluOperator]] | None = None
+) -> Callable[[Callable[[OperationCall], Violation | None]], Rule]:
+    """Makes a rule, called as the function is, of the function that checks it."""
+
+    def made(check: Callable[[OperationCall], Violation | None]) -> Rule:
+        return Rule(check.__name__, document, check, text, operators or {})
+
+    return made
+
+
 def is_tensor(value: Any) -> bool:
     """Whether an operand's value is a tensor access, not a number or None."""
     return hasattr(value, "storage")

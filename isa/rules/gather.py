@@ -14,6 +14,7 @@ from isa.rules.form import (
     free_elements,
     partitions,
     plural,
+    rule,
     shape_text,
 )
 from isa.rules.starts import possible_starts, starts_in_memory
@@ -22,7 +23,12 @@ from isa.spec import ISA
 _MOST_POSITIONS = 4096
 
 
-def _shuffle_mask(call: OperationCall) -> Violation | None:
+@rule(
+    ISA + "nc_stream_shuffle",
+    "shuffle_mask has 32 entries from 0 to 31, or 255 to keep a partition; src has the partitions "
+    "that it names.",
+)
+def shuffle_mask(call: OperationCall) -> Violation | None:
     mask = tuple(call.shuffle_mask)
     if len(mask) != LANES or not all(x == KEEP or 0 <= x < LANES for x in mask):
         return Violation(
@@ -64,16 +70,12 @@ def _symbolic_shuffle(call: OperationCall, mask: tuple[int, ...]) -> Violation |
     )
 
 
-SHUFFLE_MASK = Rule(
-    "shuffle_mask",
+@rule(
     ISA + "nc_stream_shuffle",
-    _shuffle_mask,
-    "shuffle_mask has 32 entries from 0 to 31, or 255 to keep a partition; src has the partitions "
-    "that it names.",
+    "dst and src start where the larger of both may: at 0, 32, 64 or 96 up to 32 partitions, at 0 "
+    "or 64 up to 64, at 0 beyond.",
 )
-
-
-def _shuffle_starts(call: OperationCall) -> Violation | None:
+def shuffle_starts(call: OperationCall) -> Violation | None:
     most = max(bounds(partitions(access))[1] or LANES for access in (call.dst, call.src))
     active = -(-most // LANES) * LANES
     for name in ("dst", "src"):
@@ -90,16 +92,8 @@ def _shuffle_starts(call: OperationCall) -> Violation | None:
     return None
 
 
-SHUFFLE_STARTS = Rule(
-    "shuffle_starts",
-    ISA + "nc_stream_shuffle",
-    _shuffle_starts,
-    "dst and src start where the larger of both may: at 0, 32, 64 or 96 up to 32 partitions, at 0 "
-    "or 64 up to 64, at 0 beyond.",
-)
-
-
-def _gather_groups(call: OperationCall) -> Violation | None:
+@rule(ISA + "local_gather", "index has a multiple of 16 partitions.")
+def gather_groups(call: OperationCall) -> Violation | None:
     if partitions(call.index) % GPSIMD_PARTITIONS == 0:
         return None
     return Violation(
@@ -109,14 +103,6 @@ def _gather_groups(call: OperationCall) -> Violation | None:
         why=f"Each core of the GpSimd engine gathers in its {GPSIMD_PARTITIONS} partitions.",
         operand="index",
     )
-
-
-GATHER_GROUPS = Rule(
-    "gather_groups",
-    ISA + "local_gather",
-    _gather_groups,
-    "index has a multiple of 16 partitions.",
-)
 
 
 def same_lanes(first: str, second: str, document: str) -> Rule:
@@ -145,7 +131,12 @@ def gather_positions(index: Any) -> Any:
     return GPSIMD_PARTITIONS * free_elements(index)
 
 
-def _gather_count(call: OperationCall) -> Violation | None:
+@rule(
+    ISA + "local_gather",
+    "A group has at most 4096 positions, num_valid_indices is no more than its elements of index, "
+    "and dst has num_elem_per_idx elements for each.",
+)
+def gather_count(call: OperationCall) -> Violation | None:
     most = gather_positions(call.index)
     count = most if call.num_valid_indices is None else call.num_valid_indices
     if not 0 < count <= most or count > _MOST_POSITIONS:
@@ -164,12 +155,3 @@ def _gather_count(call: OperationCall) -> Violation | None:
         f"partition, expected {count} x {call.num_elem_per_idx}",
         operand="dst",
     )
-
-
-GATHER_COUNT = Rule(
-    "gather_count",
-    ISA + "local_gather",
-    _gather_count,
-    "A group has at most 4096 positions, num_valid_indices is no more than its elements of index, "
-    "and dst has num_elem_per_idx elements for each.",
-)

@@ -6,7 +6,16 @@ from typing import Any
 
 from isa.affine import bounds, identical
 from isa.enums import Engine, Memory
-from isa.rules.form import OperationCall, Rule, Violation, in_psum, is_tensor, listed, shape_text
+from isa.rules.form import (
+    OperationCall,
+    Rule,
+    Violation,
+    in_psum,
+    is_tensor,
+    listed,
+    rule,
+    shape_text,
+)
 from isa.rules.starts import starts_in_memory
 
 _VIEW = "nki/api/nki.language.rst#nki.language.NkiTensor.indirect"
@@ -174,7 +183,12 @@ def _tiled(call: OperationCall, names: list[str]) -> Violation | None:
     )
 
 
-def _matmul_indices(call: OperationCall) -> Violation | None:
+@rule(
+    _MATMUL,
+    "Operands with indices are of 16 or 8 bits, go without tile_position, and moving without "
+    "is_transpose.",
+)
+def matmul_indices(call: OperationCall) -> Violation | None:
     names = [name for name, value in call.tensors() if has_columns(value)]
     for name in names:
         dtype = call.field(name).dtype
@@ -195,16 +209,11 @@ def _matmul_indices(call: OperationCall) -> Violation | None:
     return None
 
 
-MATMUL_INDICES = Rule(
-    "matmul_indices",
-    _MATMUL,
-    _matmul_indices,
-    "Operands with indices are of 16 or 8 bits, go without tile_position, and moving without "
-    "is_transpose.",
+@rule(
+    "nki/api/nki.isa.rst#nki.isa.nc_matmul_mx",
+    "A tile and its scales have the same indices, or none; indices go without tile_position.",
 )
-
-
-def _mx_indices(call: OperationCall) -> Violation | None:
+def mx_indices(call: OperationCall) -> Violation | None:
     names = [name for name, value in call.tensors() if has_columns(value)]
     for name in ("stationary", "moving"):
         data, scale = (call.field(n).vector_offset for n in (name, f"{name}_scale"))
@@ -224,11 +233,3 @@ def _mx_indices(call: OperationCall) -> Violation | None:
                 operand=f"{name}_scale",
             )
     return _tiled(call, names)
-
-
-MX_INDICES = Rule(
-    "mx_indices",
-    "nki/api/nki.isa.rst#nki.isa.nc_matmul_mx",
-    _mx_indices,
-    "A tile and its scales have the same indices, or none; indices go without tile_position.",
-)

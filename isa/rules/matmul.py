@@ -9,12 +9,12 @@ from isa.enums import Engine, Memory
 from isa.rules.array import columns, moving_limit, tile_limits
 from isa.rules.form import (
     OperationCall,
-    Rule,
     Violation,
     at_most,
     free_elements,
     largest,
     partitions,
+    rule,
     shape_text,
 )
 from isa.rules.generic import generation_violation
@@ -27,7 +27,8 @@ _VECTOR_BLOCK = 32
 _SINGLE_PRECISION = ("float32", "tfloat32")
 
 
-def _contraction(call: OperationCall) -> Violation | None:
+@rule(_MATMUL, "stationary and moving have the same partitions, K.")
+def matmul_contraction(call: OperationCall) -> Violation | None:
     k1, k2 = partitions(call.stationary), partitions(call.moving)
     if k1 == k2:
         return None
@@ -39,15 +40,8 @@ def _contraction(call: OperationCall) -> Violation | None:
     )
 
 
-MATMUL_CONTRACTION = Rule(
-    "matmul_contraction",
-    _MATMUL,
-    _contraction,
-    "stationary and moving have the same partitions, K.",
-)
-
-
-def _output_shape(call: OperationCall) -> Violation | None:
+@rule(_MATMUL, "stationary [K, M] and moving [K, N] give dst [M, N].")
+def matmul_output_shape(call: OperationCall) -> Violation | None:
     m, n = columns(call, call.stationary), columns(call, call.moving)
     if partitions(call.dst) == m and free_elements(call.dst) == n:
         return None
@@ -60,15 +54,8 @@ def _output_shape(call: OperationCall) -> Violation | None:
     )
 
 
-MATMUL_OUTPUT_SHAPE = Rule(
-    "matmul_output_shape",
-    _MATMUL,
-    _output_shape,
-    "stationary [K, M] and moving [K, N] give dst [M, N].",
-)
-
-
-def _tile_limits(call: OperationCall) -> Violation | None:
+@rule(_MATMUL, "K and M are at most 128 (or tile_size), N at most the target's moving_free_max.")
+def matmul_tile_limits(call: OperationCall) -> Violation | None:
     rows, width = tile_limits(call)
     figure = moving_limit(call)
     m_limit = min(width, call.target.stationary_free_max.value)
@@ -88,15 +75,12 @@ def _tile_limits(call: OperationCall) -> Violation | None:
     return None
 
 
-MATMUL_TILE_LIMITS = Rule(
-    "matmul_tile_limits",
+@rule(
     _MATMUL,
-    _tile_limits,
-    "K and M are at most 128 (or tile_size), N at most the target's moving_free_max.",
+    "float32 and tfloat32 pair only with each other, float8_e4m3 not with float8_e4m3fn (gen4); "
+    "dst is float32, or bfloat16 from gen4 on.",
 )
-
-
-def _dtypes(call: OperationCall) -> Violation | None:
+def matmul_dtypes(call: OperationCall) -> Violation | None:
     left, right, target = call.stationary.dtype, call.moving.dtype, call.target
     if (left in _SINGLE_PRECISION) != (right in _SINGLE_PRECISION):
         return Violation(
@@ -127,16 +111,8 @@ def _dtypes(call: OperationCall) -> Violation | None:
     )
 
 
-MATMUL_DTYPES = Rule(
-    "matmul_dtypes",
-    _MATMUL,
-    _dtypes,
-    "float32 and tfloat32 pair only with each other, float8_e4m3 not with float8_e4m3fn (gen4); "
-    "dst is float32, or bfloat16 from gen4 on.",
-)
-
-
-def _transpose_shape(call: OperationCall) -> Violation | None:
+@rule(_TRANSPOSE, "data [P, F] gives dst [F, P].")
+def transpose_shape(call: OperationCall) -> Violation | None:
     rows, columns = free_elements(call.data), partitions(call.data)
     if partitions(call.dst) == rows and free_elements(call.dst) == columns:
         return None
@@ -149,26 +125,23 @@ def _transpose_shape(call: OperationCall) -> Violation | None:
     )
 
 
-TRANSPOSE_SHAPE = Rule(
-    "transpose_shape",
-    _TRANSPOSE,
-    _transpose_shape,
-    "data [P, F] gives dst [F, P].",
-)
-
-
-def transpose_engine(dst: Any, data: Any) -> Engine:
+def engine_for_transpose(dst: Any, data: Any) -> Engine:
     """The engine for a transpose that names none: the tensor engine from SBUF to PSUM, which it is
     wired for; else the vector engine."""
     from_sbuf = data.storage.memory is Memory.sbuf
     return Engine.tensor if from_sbuf and dst.storage.memory is Memory.psum else Engine.vector
 
 
-def _transpose_engine(call: OperationCall) -> Violation | None:
+@rule(
+    _TRANSPOSE,
+    "The tensor engine transposes up to 128 x 128 from SBUF to PSUM, the vector engine up to "
+    "32 x 32.",
+)
+def transpose_engine(call: OperationCall) -> Violation | None:
     dst, data = call.dst, call.data
     engine = call.engine
     if engine is Engine.unknown:
-        engine = transpose_engine(dst, data)
+        engine = engine_for_transpose(dst, data)
     if engine is Engine.tensor:
         for name, tensor, memory in (("data", data, Memory.sbuf), ("dst", dst, Memory.psum)):
             if tensor.storage.memory is not memory:
@@ -196,20 +169,17 @@ def _transpose_engine(call: OperationCall) -> Violation | None:
     return None
 
 
-TRANSPOSE_ENGINE = Rule(
-    "transpose_engine",
+@rule(
     _TRANSPOSE,
-    _transpose_engine,
-    "The tensor engine transposes up to 128 x 128 from SBUF to PSUM, the vector engine up to "
-    "32 x 32.",
+    "dst has the dtype of data; on gen2, whose tensor engine has no transpose mode and multiplies "
+    "by an identity matrix, it may be float32 (nki/guides/architecture/trainium2_arch.rst"
+    "#built-in-transpose-support).",
 )
-
-
-def _transpose_dtype(call: OperationCall) -> Violation | None:
+def transpose_dtype(call: OperationCall) -> Violation | None:
     dst, data = call.dst, call.data
     if dst.dtype == data.dtype:
         return None
-    engine = transpose_engine(dst, data) if call.engine is Engine.unknown else call.engine
+    engine = engine_for_transpose(dst, data) if call.engine is Engine.unknown else call.engine
     multiplies = call.target.generation == 2 and engine is Engine.tensor
     if multiplies and dst.dtype == "float32" and DTYPES[data.dtype].kind is DTypeKind.float:
         return None
@@ -221,13 +191,3 @@ def _transpose_dtype(call: OperationCall) -> Violation | None:
         hint=f"Allocate dst with dtype nl.{data.dtype}; nisa.tensor_copy from it converts.",
         operand="dst",
     )
-
-
-TRANSPOSE_DTYPE = Rule(
-    "transpose_dtype",
-    _TRANSPOSE,
-    _transpose_dtype,
-    "dst has the dtype of data; on gen2, whose tensor engine has no transpose mode and multiplies "
-    "by an identity matrix, it may be float32 (nki/guides/architecture/trainium2_arch.rst"
-    "#built-in-transpose-support).",
-)

@@ -9,7 +9,6 @@ from isa.dtypes import DTYPES
 from isa.enums import DgeMode, DmaEngine, Engine, OobMode
 from isa.rules.form import (
     OperationCall,
-    Rule,
     Suspicion,
     Violation,
     at_most,
@@ -17,6 +16,7 @@ from isa.rules.form import (
     free_elements,
     partitions,
     plural,
+    rule,
     shape_text,
 )
 from isa.rules.generic import generation_violation
@@ -27,7 +27,12 @@ _COPY = ISA + "dma_copy"
 _DGE = "nki/deep-dives/nki-dge.rst"
 
 
-def _dma_elements(call: OperationCall) -> Violation | None:
+@rule(
+    _COPY,
+    "dst and src have the same number of elements; at most one carries row indices; packed types "
+    "are not converted.",
+)
+def dma_elements(call: OperationCall) -> Violation | None:
     dst, src = call.dst, call.src
     if dst.vector_offset is not None and src.vector_offset is not None:
         return Violation(
@@ -56,15 +61,6 @@ def _dma_elements(call: OperationCall) -> Violation | None:
     )
 
 
-DMA_ELEMENTS = Rule(
-    "dma_elements",
-    _COPY,
-    _dma_elements,
-    "dst and src have the same number of elements; at most one carries row indices; packed types "
-    "are not converted.",
-)
-
-
 def _transposed(call: OperationCall) -> str | None:
     """Two shapes of which one is the other in another order; sizes of 1 do not count."""
     dst, src = call.dst, call.src
@@ -82,7 +78,8 @@ def _transposed(call: OperationCall) -> str | None:
 TRANSPOSED_TRANSFER = Suspicion("transposed-transfer", _transposed)
 
 
-def _dma_priority(call: OperationCall) -> Violation | None:
+@rule(_COPY, "priority needs gen4.")
+def dma_priority(call: OperationCall) -> Violation | None:
     if call.priority is not None and call.target.generation < 4:
         return generation_violation(
             f"priority={call.priority}", (4,), call.target, "Leave priority out."
@@ -90,10 +87,12 @@ def _dma_priority(call: OperationCall) -> Violation | None:
     return None
 
 
-DMA_PRIORITY = Rule("dma_priority", _COPY, _dma_priority, "priority needs gen4.")
-
-
-def _dma_hwdge(call: OperationCall) -> Violation | None:
+@rule(
+    _DGE,
+    "dge_mode=hwdge needs gen3 or later and one dtype; row indices need swdge; dge_mode=none needs "
+    "addresses without registers.",
+)
+def dma_hwdge(call: OperationCall) -> Violation | None:
     mode, dst, src = call.dge_mode, call.dst, call.src
     moved = next((n for n in ("dst", "src") if isinstance(call.field(n).offset, Affine)), None)
     if mode is DgeMode.none and moved is not None:
@@ -130,16 +129,8 @@ def _dma_hwdge(call: OperationCall) -> Violation | None:
     return None
 
 
-DMA_HWDGE = Rule(
-    "dma_hwdge",
-    _DGE,
-    _dma_hwdge,
-    "dge_mode=hwdge needs gen3 or later and one dtype; row indices need swdge; dge_mode=none needs "
-    "addresses without registers.",
-)
-
-
-def _dma_engine(call: OperationCall) -> Violation | None:
+@rule(_COPY, "engine is chosen with dge_mode=hwdge only.")
+def dma_engine(call: OperationCall) -> Violation | None:
     """Also holds of resolved calls, where the host's descriptors go with the sync engine or, like
     those of the GpSimd engine, with that one."""
     engine, mode = call.engine, call.dge_mode
@@ -157,9 +148,6 @@ def _dma_engine(call: OperationCall) -> Violation | None:
     )
 
 
-DMA_ENGINE = Rule("dma_engine", _COPY, _dma_engine, "engine is chosen with dge_mode=hwdge only.")
-
-
 def dge_mode(dst: Any, src: Any, target: Target) -> DgeMode:
     """Who writes the descriptors of a transfer that leaves it open: the GpSimd engine for row
     indices, the host for addresses known when the program is loaded, and for other addresses the
@@ -175,7 +163,8 @@ def dge_mode(dst: Any, src: Any, target: Target) -> DgeMode:
     return DgeMode.hwdge if hardware else DgeMode.swdge
 
 
-def _barrier_cores(call: OperationCall) -> Violation | None:
+@rule(ISA + "core_barrier", "cores is (0, 1).")
+def barrier_cores(call: OperationCall) -> Violation | None:
     cores = tuple(call.cores)
     if cores == (0, 1):
         return None
@@ -187,16 +176,14 @@ def _barrier_cores(call: OperationCall) -> Violation | None:
     )
 
 
-BARRIER_CORES = Rule("barrier_cores", ISA + "core_barrier", _barrier_cores, "cores is (0, 1).")
-
-
 _EXCHANGE = ISA + "sendrecv"
 _RANKS = (0, 1)
 _EXCHANGED_BYTES = {4: 1024, 2: 512, 1: 256}
 """Most bytes of a partition that GpSimd's own DMA engine moves, by the size of an element."""
 
 
-def _exchange_ranks(call: OperationCall) -> Violation | None:
+@rule(_EXCHANGE, "Ranks are 0 or 1.")
+def exchange_ranks(call: OperationCall) -> Violation | None:
     for name in ("send_to_rank", "recv_from_rank"):
         rank = call.field(name)
         if rank not in _RANKS:
@@ -209,10 +196,12 @@ def _exchange_ranks(call: OperationCall) -> Violation | None:
     return None
 
 
-EXCHANGE_RANKS = Rule("exchange_ranks", _EXCHANGE, _exchange_ranks, "Ranks are 0 or 1.")
-
-
-def _exchange_bytes(call: OperationCall) -> Violation | None:
+@rule(
+    _EXCHANGE,
+    "With dma_engine.gpsimd_dma a partition has at most 1024 bytes of 4-byte elements, 512 of "
+    "2-byte and 256 of 1-byte elements.",
+)
+def exchange_bytes(call: OperationCall) -> Violation | None:
     if call.dma_engine is not DmaEngine.gpsimd_dma:
         return None
     size = DTYPES[call.src.dtype].size
@@ -228,15 +217,6 @@ def _exchange_bytes(call: OperationCall) -> Violation | None:
     )
 
 
-EXCHANGE_BYTES = Rule(
-    "exchange_bytes",
-    _EXCHANGE,
-    _exchange_bytes,
-    "With dma_engine.gpsimd_dma a partition has at most 1024 bytes of 4-byte elements, 512 of "
-    "2-byte and 256 of 1-byte elements.",
-)
-
-
 _TRANSPOSE = ISA + "dma_transpose"
 
 PERMUTATIONS = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
@@ -247,7 +227,12 @@ _HARDWARE_GROUP = 16
 _HARDWARE_COLUMNS = 128
 
 
-def _transpose_axes(call: OperationCall) -> Violation | None:
+@rule(
+    _TRANSPOSE,
+    "axes is (1, 0), (2, 1, 0) or (3, 1, 2, 0), or left out; dst has src's dimensions in that "
+    "order.",
+)
+def transpose_axes(call: OperationCall) -> Violation | None:
     rank = len(call.src.shape)
     order = PERMUTATIONS.get(rank)
     if order is None:
@@ -272,15 +257,6 @@ def _transpose_axes(call: OperationCall) -> Violation | None:
     )
 
 
-TRANSPOSE_AXES = Rule(
-    "transpose_axes",
-    _TRANSPOSE,
-    _transpose_axes,
-    "axes is (1, 0), (2, 1, 0) or (3, 1, 2, 0), or left out; dst has src's dimensions in that "
-    "order.",
-)
-
-
 def _is_dynamic(call: OperationCall) -> bool:
     """Whether src is known when the kernel runs only."""
     return call.src.vector_offset is not None or isinstance(call.src.offset, Affine)
@@ -298,7 +274,13 @@ def _hardware_transpose(src: Any) -> str:
     return "" if DTYPES[src.dtype].size == 2 else f"src is {src.dtype}, not of 2 bytes"
 
 
-def _transpose_hwdge(call: OperationCall) -> Violation | None:
+@rule(
+    _TRANSPOSE,
+    "dge_mode=hwdge needs gen3 or later, a 2-byte dtype, at most 128 columns, and 16 rows (with 3 "
+    "or 4 dimensions: 1, 2, 4, 8 or 16 first, times the last but one a multiple of 16); "
+    "dge_mode=swdge needs run-time indices (" + _DGE + "#how-ap-affects-dge-mode).",
+)
+def transpose_hwdge(call: OperationCall) -> Violation | None:
     if call.dge_mode is DgeMode.swdge and not _is_dynamic(call):
         return Violation(
             "value-not-allowed",
@@ -327,17 +309,8 @@ def _transpose_hwdge(call: OperationCall) -> Violation | None:
     )
 
 
-TRANSPOSE_HWDGE = Rule(
-    "transpose_hwdge",
-    _TRANSPOSE,
-    _transpose_hwdge,
-    "dge_mode=hwdge needs gen3 or later, a 2-byte dtype, at most 128 columns, and 16 rows (with 3 "
-    "or 4 dimensions: 1, 2, 4, 8 or 16 first, times the last but one a multiple of 16); "
-    "dge_mode=swdge needs run-time indices (" + _DGE + "#how-ap-affects-dge-mode).",
-)
-
-
-def _transpose_bounds(call: OperationCall) -> Violation | None:
+@rule(_TRANSPOSE, "oob_mode is error without run-time indices.")
+def transpose_bounds(call: OperationCall) -> Violation | None:
     if call.oob_mode is OobMode.error or _is_dynamic(call):
         return None
     return Violation(
@@ -349,12 +322,12 @@ def _transpose_bounds(call: OperationCall) -> Violation | None:
     )
 
 
-TRANSPOSE_BOUNDS = Rule(
-    "transpose_bounds", _TRANSPOSE, _transpose_bounds, "oob_mode is error without run-time indices."
+@rule(
+    _TRANSPOSE,
+    "With row indices (gen3 on, swdge): 2-byte elements, rows in multiples of 16, of 4 dimensions "
+    "the second or third 1; uint32 indices in 16 to 128 partitions, 128 for several columns.",
 )
-
-
-def _transpose_indices(call: OperationCall) -> Violation | None:
+def transpose_indices(call: OperationCall) -> Violation | None:
     src = call.src
     index = src.vector_offset
     if index is None:
@@ -400,15 +373,6 @@ def _indexed_transpose(src: Any, index: Any) -> str:
     if free_elements(index) > 1 and holding != _HARDWARE_COLUMNS:
         return f"indices of several columns have {holding} partitions, not {_HARDWARE_COLUMNS}"
     return ""
-
-
-TRANSPOSE_INDICES = Rule(
-    "transpose_indices",
-    _TRANSPOSE,
-    _transpose_indices,
-    "With row indices (gen3 on, swdge): 2-byte elements, rows in multiples of 16, of 4 dimensions "
-    "the second or third 1; uint32 indices in 16 to 128 partitions, 128 for several columns.",
-)
 
 
 def transpose_mode(dst: Any, src: Any, target: Target) -> DgeMode:

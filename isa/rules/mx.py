@@ -6,7 +6,15 @@ from typing import Any
 
 from isa.affine import maximum
 from isa.machine.mx import SCALE_ROWS
-from isa.rules.form import OperationCall, Rule, Violation, free_elements, partitions, shape_text
+from isa.rules.form import (
+    OperationCall,
+    Rule,
+    Violation,
+    free_elements,
+    partitions,
+    rule,
+    shape_text,
+)
 from isa.rules.generic import QUADRANT
 from isa.rules.starts import start_partition
 from isa.spec import ISA
@@ -66,7 +74,8 @@ def scales_of(data: str, scale: str) -> Rule:
     )
 
 
-def _quantize_shape(call: OperationCall) -> Violation | None:
+@rule(_QUANTIZE, "src [P, F] with P a multiple of 32 gives dst [P, F / 4].")
+def quantize_shape(call: OperationCall) -> Violation | None:
     count, given = free_elements(call.src), free_elements(call.dst)
     if partitions(call.src) != partitions(call.dst) or count != _LANES * given:
         return Violation(
@@ -86,11 +95,3 @@ def _quantize_shape(call: OperationCall) -> Violation | None:
             operand="src",
         )
     return None
-
-
-QUANTIZE_SHAPE = Rule(
-    "quantize_shape",
-    _QUANTIZE,
-    _quantize_shape,
-    "src [P, F] with P a multiple of 32 gives dst [P, F / 4].",
-)

@@ -21,6 +21,7 @@ from isa.rules.form import (
     partitions,
     plural,
     product,
+    rule,
     shape_text,
 )
 from isa.rules.generic import generation_violation
@@ -285,7 +286,8 @@ def pattern_covers(pattern: str, dst: str) -> Rule:
     return Rule("pattern_covers", ISA + "iota", check, text)
 
 
-def _gpsimd_no_psum(call: OperationCall) -> Violation | None:
+@rule(_ENGINES, "On the gpsimd engine, asked for or needed by the operator, no tensor is in PSUM.")
+def gpsimd_no_psum(call: OperationCall) -> Violation | None:
     engine = call.field("engine")
     operators = [op for name in ("op", "op0", "op1") if (op := call.field(name)) is not None]
     forced = engine is Engine.unknown and any(
@@ -308,15 +310,12 @@ def _gpsimd_no_psum(call: OperationCall) -> Violation | None:
     return None
 
 
-GPSIMD_NO_PSUM = Rule(
-    "gpsimd_no_psum",
-    _ENGINES,
-    _gpsimd_no_psum,
-    "On the gpsimd engine, asked for or needed by the operator, no tensor is in PSUM.",
+@rule(
+    ISA + "tensor_scalar",
+    "The engine that is asked for runs the operators; the scalar engine runs multiply, add, and "
+    "multiply followed by add, the gpsimd engine what the vector engine lacks, as rsqrt.",
 )
-
-
-def _tensor_scalar_engine(call: OperationCall) -> Violation | None:
+def tensor_scalar_engine(call: OperationCall) -> Violation | None:
     engine, pair = call.engine, (call.op0, call.op1)
     if engine is Engine.unknown:
         return None
@@ -346,16 +345,8 @@ def _tensor_scalar_engine(call: OperationCall) -> Violation | None:
     return None
 
 
-TENSOR_SCALAR_ENGINE = Rule(
-    "tensor_scalar_engine",
-    ISA + "tensor_scalar",
-    _tensor_scalar_engine,
-    "The engine that is asked for runs the operators; the scalar engine runs multiply, add, and "
-    "multiply followed by add, the gpsimd engine what the vector engine lacks, as rsqrt.",
-)
-
-
-def _scalar_copy_generation(call: OperationCall) -> Violation | None:
+@rule(ISA + "tensor_copy", "engine=scalar needs gen3 or later.")
+def scalar_copy_generation(call: OperationCall) -> Violation | None:
     if call.engine is Engine.scalar and call.target.generation < 3:
         return generation_violation(
             "tensor_copy on the scalar engine",
@@ -366,15 +357,11 @@ def _scalar_copy_generation(call: OperationCall) -> Violation | None:
     return None
 
 
-SCALAR_COPY_GENERATION = Rule(
-    "scalar_copy_generation",
-    ISA + "tensor_copy",
-    _scalar_copy_generation,
-    "engine=scalar needs gen3 or later.",
+@rule(
+    ISA + "tensor_reduce",
+    "axis names the last free dimensions of data; dst has one element for each that is left.",
 )
-
-
-def _reduce_axes(call: OperationCall) -> Violation | None:
+def reduce_axes(call: OperationCall) -> Violation | None:
     rank = len(call.data.shape)
     axes = sorted(a + rank if a < 0 else a for a in call.axis)
     if not axes or axes[0] < 1 or axes != list(range(rank - len(axes), rank)):
@@ -411,15 +398,12 @@ def _reduced_dst(call: OperationCall, rows: int, kept: int) -> str:
     return f"Make it {tile}" + (f", or write to dst[{', '.join(column)}]." if inside else ".")
 
 
-REDUCE_AXES = Rule(
-    "reduce_axes",
-    ISA + "tensor_reduce",
-    _reduce_axes,
-    "axis names the last free dimensions of data; dst has one element for each that is left.",
+@rule(
+    ISA + "activation",
+    "bias goes with the functions that take one on the target; it is not tfloat32, and a number "
+    "only from gen3 on.",
 )
-
-
-def _activation_bias(call: OperationCall) -> Violation | None:
+def activation_bias(call: OperationCall) -> Violation | None:
     bias, target = call.bias, call.target
     if bias is None:
         return None
@@ -446,16 +430,8 @@ def _activation_bias(call: OperationCall) -> Violation | None:
     return None
 
 
-ACTIVATION_BIAS = Rule(
-    "activation_bias",
-    ISA + "activation",
-    _activation_bias,
-    "bias goes with the functions that take one on the target; it is not tfloat32, and a number "
-    "only from gen3 on.",
-)
-
-
-def _reduce_result(call: OperationCall) -> Violation | None:
+@rule(ISA + "activation", "reduce_res has shape [P, 1]; reduce_cmd is not load_reduce.")
+def reduce_result(call: OperationCall) -> Violation | None:
     command = call.field("reduce_cmd")
     if command is ReduceCommand.load_reduce:
         return Violation(
@@ -469,21 +445,17 @@ def _reduce_result(call: OperationCall) -> Violation | None:
     return column_operand("data", "reduce_res").check(call)
 
 
-REDUCE_RESULT = Rule(
-    "reduce_result",
-    ISA + "activation",
-    _reduce_result,
-    "reduce_res has shape [P, 1]; reduce_cmd is not load_reduce.",
-)
-
-
 def _holds_integer(dtype: DType, value: Any) -> bool:
     """Whether an integer type holds a number exactly."""
     whole = value == value and abs(value) < 1 << 64 and int(value) == value
     return bool(whole and dtype.lowest <= value <= dtype.largest)
 
 
-def _copied_number(call: OperationCall) -> Violation | None:
+@rule(
+    ISA + "tensor_copy_predicated",
+    "A number in place of src is one that dst's integer dtype holds.",
+)
+def copied_number(call: OperationCall) -> Violation | None:
     value, dtype = call.src, DTYPES[call.dst.dtype]
     if is_tensor(value) or not dtype.is_integer or _holds_integer(dtype, value):
         return None
@@ -496,15 +468,8 @@ def _copied_number(call: OperationCall) -> Violation | None:
     )
 
 
-COPIED_NUMBER = Rule(
-    "copied_number",
-    ISA + "tensor_copy_predicated",
-    _copied_number,
-    "A number in place of src is one that dst's integer dtype holds.",
-)
-
-
-def _memset_value(call: OperationCall) -> Violation | None:
+@rule(ISA + "memset", "dst's dtype represents value exactly.")
+def memset_value(call: OperationCall) -> Violation | None:
     value, dtype = call.value, DTYPES[call.dst.dtype]
     if dtype.is_float:
         return None
@@ -523,8 +488,3 @@ def _memset_value(call: OperationCall) -> Violation | None:
         why="memset writes a constant that the destination's data type represents.",
         operand="value",
     )
-
-
-MEMSET_VALUE = Rule(
-    "memset_value", ISA + "memset", _memset_value, "dst's dtype represents value exactly."
-)

@@ -6,7 +6,7 @@ from typing import Any
 
 from isa.alu import ALU
 from isa.enums import Engine
-from isa.rules.form import OperationCall, Rule, Violation, is_number, listed
+from isa.rules.form import OperationCall, Rule, Violation, is_number, listed, rule
 from isa.spec import ISA
 
 _ALU_TABLE = "nki/api/nki.api.shared.rst#supported-math-operators-for-nki-isa"
@@ -162,7 +162,8 @@ def engine_violation(op: Any, engine: Engine, engines: Any) -> Violation:
     )
 
 
-def _activation_reduce_operator(call: OperationCall) -> Violation | None:
+@rule(ISA + "activation", "reduce_op is add.", {"reduce_op": frozenset({ALU["add"]})})
+def activation_reduce_operator(call: OperationCall) -> Violation | None:
     op = call.reduce_op
     if op is None or op is ALU["add"]:
         return None
@@ -173,12 +174,3 @@ def _activation_reduce_operator(call: OperationCall) -> Violation | None:
         hint="Write the activation's result and reduce it with nisa.tensor_reduce.",
         operand="reduce_op",
     )
-
-
-ACTIVATION_REDUCE_OPERATOR = Rule(
-    "activation_reduce_operator",
-    ISA + "activation",
-    _activation_reduce_operator,
-    "reduce_op is add.",
-    {"reduce_op": frozenset({ALU["add"]})},
-)

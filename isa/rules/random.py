@@ -13,6 +13,7 @@ from isa.rules.form import (
     in_psum,
     is_number,
     is_tensor,
+    rule,
     shape_text,
 )
 from isa.rules.generic import generation_violation
@@ -76,7 +77,8 @@ def state_words(name: str, document: str) -> Rule:
     )
 
 
-def _rand_limits(call: OperationCall) -> Violation | None:
+@rule(ISA + "rand2", "Numbers have min < max.")
+def rand_limits(call: OperationCall) -> Violation | None:
     low, high = call.min, call.max
     if not (is_number(low) and is_number(high)) or low < high:
         return None
@@ -88,10 +90,11 @@ def _rand_limits(call: OperationCall) -> Violation | None:
     )
 
 
-RAND_LIMITS = Rule("rand_limits", ISA + "rand2", _rand_limits, "Numbers have min < max.")
-
-
-def _dropout_probability(call: OperationCall) -> Violation | None:
+@rule(
+    ISA + "dropout",
+    "prob is from 0 to 1; a tensor is float32 for integer data, of any float type otherwise.",
+)
+def dropout_probability(call: OperationCall) -> Violation | None:
     prob, data = call.prob, call.data
     if not is_tensor(prob):
         if 0 <= prob <= 1:
@@ -109,15 +112,8 @@ def _dropout_probability(call: OperationCall) -> Violation | None:
     )
 
 
-DROPOUT_PROBABILITY = Rule(
-    "dropout_probability",
-    ISA + "dropout",
-    _dropout_probability,
-    "prob is from 0 to 1; a tensor is float32 for integer data, of any float type otherwise.",
-)
-
-
-def _seed_bits(call: OperationCall) -> Violation | None:
+@rule(ISA + "set_rng_seed", "src_seeds has 32 bits.")
+def seed_bits(call: OperationCall) -> Violation | None:
     dtype = call.src_seeds.dtype
     if DTYPES[dtype].size == 4:
         return None
@@ -126,6 +122,3 @@ def _seed_bits(call: OperationCall) -> Violation | None:
         f"src_seeds is {dtype}, expected a type of 32 bits",
         operand="src_seeds",
     )
-
-
-SEED_BITS = Rule("seed_bits", ISA + "set_rng_seed", _seed_bits, "src_seeds has 32 bits.")

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from isa.machine.gather import GPSIMD_PARTITIONS
-from isa.rules.form import OperationCall, Rule, Violation, free_elements, partitions, shape_text
+from isa.rules.form import (
+    OperationCall,
+    Violation,
+    free_elements,
+    partitions,
+    rule,
+    shape_text,
+)
 from isa.spec import ISA
 
 _ELEMENTS = range(8, 65536)
 _RESULTS = range(1, 32768)
 
 
-def _top_k_counts(call: OperationCall) -> Violation | None:
+@rule(
+    ISA + "topk",
+    "src has a multiple of 16 partitions, and n elements in each 16 of them; 8 <= n < 65536, "
+    "1 <= K < 32768, K <= n.",
+)
+def top_k_counts(call: OperationCall) -> Violation | None:
     n, k = call.n, free_elements(call.val_dst)
     if partitions(call.src) % GPSIMD_PARTITIONS:
         return Violation(
@@ -36,12 +48,3 @@ def _top_k_counts(call: OperationCall) -> Violation | None:
         why=f"K is at least 1, at most n, and less than {_RESULTS.stop}.",
         operand="val_dst",
     )
-
-
-TOP_K_COUNTS = Rule(
-    "top_k_counts",
-    ISA + "topk",
-    _top_k_counts,
-    "src has a multiple of 16 partitions, and n elements in each 16 of them; 8 <= n < 65536, "
-    "1 <= K < 32768, K <= n.",
-)

@@ -19,7 +19,7 @@ from isa.enums import Memory, OobMode, RegisterOperation
 from isa.errors import NeuronError
 from isa.fields import ENUM_KINDS, Kind
 from isa.machine import control
-from isa.rules import first_partition
+from isa.rules.starts import first_partition
 from isa.sequencer import OPERATIONS, wrapped
 from isa.spec import Instruction, MachineInstruction
 from isa.target import Target

@@ -15,7 +15,7 @@ import numpy as np
 from isa.columns import Integers
 from isa.enums import Engine
 from isa.program import CoreProgram, Program, Queue
-from isa.rules import WHOLE_PSUM
+from isa.rules.banks import WHOLE_PSUM
 from isa.spec import Instruction
 from isa.target import TARGETS, Target
 from nki.ir.checks.unset_registers import maybe_unset

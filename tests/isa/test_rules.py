@@ -12,7 +12,9 @@ from isa.enums import DgeMode, Engine, MatmulPerfMode, Memory, ReduceCommand
 from isa.errors import CATALOGUE
 from isa.fields import Kind
 from isa.operations import OPERATIONS
-from isa.rules import OperationCall, check_call, dge_mode, transpose_engine
+from isa.rules import OperationCall, check_call
+from isa.rules.matmul import engine_for_transpose
+from isa.rules.movement import dge_mode
 from isa.spec import defaults
 from isa.target import resolve
 from isa.wording import functions
@@ -406,8 +408,8 @@ def test_choices_left_open():
     assert dge_mode(dst, loop, trn1) is DgeMode.swdge
     assert dge_mode(dst, half, trn2) is DgeMode.swdge
     assert dge_mode(gather, dst, trn2) is DgeMode.swdge
-    assert transpose_engine(tile(8, 4, memory=PSUM), dst) is Engine.tensor
-    assert transpose_engine(tile(8, 4), dst) is Engine.vector
+    assert engine_for_transpose(tile(8, 4, memory=PSUM), dst) is Engine.tensor
+    assert engine_for_transpose(tile(8, 4), dst) is Engine.vector
 
 
 def test_tensor_scalar_engine_follows_the_operators():
