@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -107,14 +108,20 @@ def _recurs(
         return False
     growth = np.array(grown, np.int64)
     (stream, position, engine, issued), (its, first, source, before) = (
-        np.array([event[:4] for event in events], np.int64).T for events in (mine, earlier)
+        [np.array([event[at] for event in events], np.int64) for at in range(4)]
+        for events in (mine, earlier)
     )
     same = (stream == its) & (engine == source)
     same &= (position - first == growth[stream]) & (issued - before == growth[engine])
     if not same.all():
         return False
-    known = np.array([*walk.knowledge, *[event[4] for event in mine]], np.int64)
-    old = np.array([*knowledge, *[event[4] for event in earlier]], np.int64)
+    known, old = (
+        np.fromiter(chain.from_iterable(rows), np.int64).reshape(-1, growth.size)
+        for rows in (
+            [*walk.knowledge, *[event[4] for event in mine]],
+            [*knowledge, *[event[4] for event in earlier]],
+        )
+    )
     grows = known - old == growth
     least = np.where(grows, old, np.array(counts) + 1).min(axis=0)
     np.minimum.at(least, stream, first)

@@ -26,7 +26,7 @@ from isa.errors import NeuronError
 from nki.ir.locations import resolve
 from nki.passes.analysis.body import Layer
 from nki.passes.analysis.steps import ENGINES
-from nki.passes.synchronise.events import Event, after, issue, joined
+from nki.passes.synchronise.events import Event, enter, issue, joined, reduced
 from nki.passes.synchronise.periods import LeftOut, leave_out, restored
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class Walk:
                     stream, position = event[0], event[1]
                     unknown = unknown or (known[stream] < position and stream != engine)
                 elif name < core.space or self.iteration:
-                    _raise(wanted, self._events(name))
+                    enter(wanted, self._events(name))
                     unknown = True
                     continue
                 else:
@@ -291,11 +291,11 @@ class Walk:
         for row, stream, place, name in self.core.needs.get(number, ()):
             engine = self.core.context.issuer(stream)
             events = self._events(name)
-            _raise(awaited.setdefault(row, {}), events)
+            enter(awaited.setdefault(row, {}), events)
             for event in events:
                 primed = outside.primed.get((event[0], engine))
                 if primed is None or primed > place:
-                    _raise(needs.setdefault(engine, {}), (event,))
+                    enter(needs.setdefault(engine, {}), (event,))
         return needs
 
     # -- waits ------------------------------------------------------------------------------------
@@ -303,12 +303,12 @@ class Walk:
     def _wait(self, name: int, engine: int, wanted: dict[int, Event]) -> Sequence[int]:
         """Wait for what the engine does not know yet; what it knows then."""
         known = self.knowledge[engine]
-        for stream, producer, distance in self.kept.get((name, engine), ()):
+        for stream, producer, distance in self.kept.get((name, engine), ()) if self.kept else ():
             event = self._tells(self.iteration - distance, stream, producer)
             self.edges.append((name, engine, stream, producer, distance))
             known = self.knowledge[engine] = joined(known, event)
         events: list[Event] = []
-        steps = self.core.steps
+        steps, queue = self.core.steps, self.core.queue
         found: Event | None
         for found in wanted.values():
             if self.finished:
@@ -321,12 +321,14 @@ class Walk:
                 if found[0] == engine or known[found[0]] >= found[1]:
                     continue
             events.append(found)
-        for event in _reduced(events) if len(events) > 1 else events:
+        for event in reduced(events) if len(events) > 1 else events:
+            stream = event[0]
             iteration, producer = divmod(event[5], ITERATION)
-            if producer < steps:
+            if stream < ENGINES and producer < steps and queue[producer] >= 0:
                 # Nothing but its completion tells others of a transfer, nor that it was issued.
                 event = self._completion(iteration, producer)
-            self.edges.append((name, engine, event[0], producer, self.iteration - iteration))
+                stream = event[0]
+            self.edges.append((name, engine, stream, producer, self.iteration - iteration))
             known = joined(known, event)
         return known
 
@@ -370,17 +372,21 @@ class Walk:
     def apply(self) -> list[tuple[int, int, int, int]]:
         """Give each wait a semaphore: (waiting place, telling place, semaphore, place at which the
         consumer is). Places are -1 for loops, to whose signals they are added."""
-        core = self.core
+        core, steps = self.core, self.core.steps
         found = []
+        semaphores: dict[tuple[int, int], int] = {}
         for name, engine, stream, producer, _ in self.edges:
-            semaphore = self._semaphore(stream, engine)
-            place = core.first_place(name)
-            if name >= core.steps:
-                waits = core.loops[name - core.steps].enter_waits
+            semaphore = semaphores.get((stream, engine), -1)
+            if semaphore < 0:
+                semaphore = semaphores[stream, engine] = self._semaphore(stream, engine)
+            place = name
+            if name >= steps:
+                place = core.first_place(name)
+                waits = core.loops[name - steps].enter_waits
                 waits.setdefault(engine, []).append((semaphore, 1))
                 name = -1
-            if producer >= core.steps:
-                updates = core.loops[producer - core.steps].exit_updates
+            if producer >= steps:
+                updates = core.loops[producer - steps].exit_updates
                 updates.setdefault(stream, []).append((semaphore, 1))
                 producer = -1
             found.append((name, producer, semaphore, place))
@@ -469,22 +475,3 @@ class Walk:
                 if (stream, position) not in self.unsure:
                     found[stream] = min(position, found.get(stream, position))
         return found
-
-
-def _raise(wanted: dict[int, Event], events: Iterable[Event]) -> None:
-    """Enter events into the latest by stream."""
-    for event in events:
-        other = wanted.get(event[0])
-        if other is None or other[1] < event[1]:
-            wanted[event[0]] = event
-
-
-def _reduced(events: list[Event]) -> list[Event]:
-    """Without those that another one implies; of two that imply each other, as two engines' exits
-    from a loop do, one stays."""
-    latest: dict[int, Event] = {}
-    _raise(latest, events)
-    for event in list(latest.values()):
-        if any(after(other, event) for other in latest.values() if other is not event):
-            del latest[event[0]]
-    return list(latest.values())
