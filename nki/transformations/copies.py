@@ -13,7 +13,7 @@ from isa.rules import check_call
 from nki.ir.nodes import Access, Op, TracedKernel
 from nki.passes.analysis.steps import ENGINE_INDEX
 from nki.passes.order.choices import EngineChoice, with_engines
-from nki.passes.order.clock import busy_ns
+from nki.passes.order.schedule import busy_ns
 
 STRETCH = 256
 """Operations of a list of nodes within which engines are to have as much to do."""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_list_schedule import listed
 from traced import psum, sbuf, traced
 
 import nki
@@ -13,7 +14,7 @@ from isa.operations.control import StorageBegin
 from isa.target import TARGETS
 from nki.ir.nodes import Op, storages
 from nki.passes.order import pipeline
-from nki.passes.order.lookahead import Lookahead, Room, StretchTensors
+from nki.passes.order.list_schedule import StretchTensors
 from nki.passes.order.pipeline import Pipeline
 from nki.passes.order.precedence import Precedence
 from simulator.races.happens_before import check
@@ -211,15 +212,14 @@ def test_nothing_live_exceeds_its_memory(data):
     ]
     capacity = max(load) + data.draw(st.integers(0, 6))
     rows = [(0, size, own[0], own[-1]) for size, own in zip(sizes, users)]
-    order, _ = Lookahead(
+    room = np.array([load]), np.array([capacity]), np.array([0])
+    order, _ = listed(
         [timings[n] for n in which.tolist()],
         graph.before,
         graph.after,
-        StretchTensors(of, rows),
-        [Room(capacity, np.array(load), 0)],
-        TRN2,
+        StretchTensors.of(of, rows, *room),
         data.draw(st.sampled_from([2, 8, 64])),
-    ).run()
+    )
     place = np.argsort(order)
     assert sorted(order) == list(range(len(operations)))
     for n, (start, end) in enumerate(zip(graph.before.starts, graph.before.starts[1:])):

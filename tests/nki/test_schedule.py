@@ -13,6 +13,7 @@ from isa.target import TARGETS
 from nki.passes import lower
 from nki.passes.analysis import dependences, overlaps
 from nki.passes.order import pipeline, schedule
+from nki.passes.order.list_schedule import NO_TENSORS, list_schedule
 from simulator.timing import simulate
 
 TRN2 = TARGETS["trn2"]
@@ -163,11 +164,10 @@ def test_orders_respect_dependences_and_the_window(rows, window):
 
     def scheduled(gain, work):
         order = np.arange(count)
-        columns = schedule._columns(timings)
-        relation = *before_each, *after_each
-        time = schedule._in_stretches(
-            *(work, np.array([0]), np.array([count]), np.arange(count), *columns, *relation),
-            *(TRN2.semaphore_ns.value, TRN2.activation_table_load_ns.value, gain, window, order),
+        columns = *schedule.timing_columns(timings), *before_each, *after_each
+        time = list_schedule(
+            *(work, np.array([0]), np.array([count]), np.arange(count), *columns),
+            *(*schedule.waiting_ns(TRN2), gain, window, *NO_TENSORS, order),
         )
         return order.tolist(), time
 
@@ -176,7 +176,7 @@ def test_orders_respect_dependences_and_the_window(rows, window):
     if count < 2:
         return
     if count > 55:
-        assert scheduled(1e9, schedule._in_stretches.worth) == (order, time)
+        assert scheduled(1e9, list_schedule.worth) == (order, time)
     place = {number: at for at, number in enumerate(order)}
     assert sorted(order) == list(range(len(rows)))
     for number, earlier in enumerate(before):

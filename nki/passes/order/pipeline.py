@@ -1,9 +1,9 @@
 """Software pipelining of tile IR, before tensors have addresses.
 
 A list schedule whose resources are the engines and free SBUF and PSUM
-(`nki.passes.order.lookahead`) lets operations of later iterations overtake. Allocation follows that
-order. It is taken where the event model says that it is faster, tried on a sample where code is
-long. Code in which an engine or the DMA engines are busy all the time is left alone.
+(`nki.passes.order.list_schedule`) lets operations of later iterations overtake. Allocation follows
+that order. It is taken where the event model says that it is faster, tried on a sample where code
+is long. Code in which an engine or the DMA engines are busy all the time is left alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import attrgetter, le
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,11 +25,10 @@ from nki.ir.begins import begun
 from nki.ir.nodes import Loop, Node, Op, Register, Tensor, TracedKernel, While, tensors_of
 from nki.ir.rewrite import with_body
 from nki.passes.analysis.content import Content, kept
-from nki.passes.order.clock import busy_ns
-from nki.passes.order.lookahead import Lookahead, Room, StretchTensors
+from nki.passes.order.list_schedule import NEVER, StretchTensors, list_schedule
 from nki.passes.order.modelled import can_be_modelled, from_outside, modelled_ns, some_trips
 from nki.passes.order.precedence import Precedence
-from nki.passes.order.schedule import WINDOW, Timing, costs_of
+from nki.passes.order.schedule import WINDOW, Timing, busy_ns, costs_of, timing_columns, waiting_ns
 from nki.passes.order.trips import trip_count
 from nki.passes.place.allocate import in_order, turns
 from nki.passes.place.live_ranges import Life, LiveRanges
@@ -80,7 +79,7 @@ class Pipeline:
     What Python unrolls, and what rotation copies, has iterations one after the other. Engines take
     their instructions in order, and places are given in order, so that stages of one iteration
     would wait for each other while those of the next could run. A list schedule in which tensors
-    take room (`nki.passes.order.lookahead`) gives another order; places follow that. It is kept
+    take room (`nki.passes.order.list_schedule`) gives another order; places follow that. It is kept
     where it takes less time by the event model, and where all tensors have places.
 
     Before:
@@ -279,7 +278,7 @@ class _Body:
 
 
 class _Live:
-    """What is live in a body in the author's order, by position: `loads` by memory. In PSUM tensors
+    """What is live in a body in the author's order: `loads` by memory and position. In PSUM tensors
     have whole banks, as they do while there are some. `across` is what of SBUF is live before a
     position and at it."""
 
@@ -292,13 +291,13 @@ class _Live:
         )
         self.lives: dict[Tensor, Life] = {}
         self.size: dict[Tensor, int] = {}
-        self.loads: list[Integers] = []
         bank = target.psum_bank_bytes.value
         found = ranges.lives()
         # Behind the last use of a tensor operations may follow that use none.
         last = max((life.last for own in found.values() for life in own), default=0)
         end = 3 + max(last, ranges.count)
-        for memory, unit in zip(_MEMORIES, (1, bank)):
+        self.loads = np.zeros((len(_MEMORIES), end), np.int64)
+        for load, memory, unit in zip(self.loads, _MEMORIES, (1, bank)):
             change, begin = np.zeros((2, end), np.int64)
             for life in found[memory]:
                 size = -(-life.size // unit) * unit
@@ -306,9 +305,9 @@ class _Live:
                 self.size[life.tensor] = size
                 begin[life.first] += size
                 change[life.last + 1] -= size
-            self.loads.append(np.cumsum(change + begin))
+            np.cumsum(change + begin, out=load)
             if memory is Memory.sbuf:
-                self.across = self.loads[0] - begin
+                self.across = load - begin
 
 
 class _Found(NamedTuple):
@@ -359,42 +358,34 @@ class _Stretch:
 
     @cached_property
     def uses(self) -> StretchTensors:
-        """Its tensors."""
+        """Its tensors, and what is live at its operations in the author's order. Of each memory it
+        may fill a share, or as much as is live then."""
         live = self.body.live
         numbers: dict[Tensor, int] = {}
         of = []
         for op in self.operations:
             found = dict.fromkeys(filter(live.lives.__contains__, tensors_of(op)))
             of.append([numbers.setdefault(tensor, len(numbers)) for tensor in found])
+        load = live.loads[:, self.start :][:, : len(self.operations)]
+        held = load[:, 0].tolist()
         rows = []
         for tensor in numbers:
             life, memory = live.lives[tensor], _MEMORIES.index(tensor.memory)
             first, last = life.first - self.start, life.last - self.start
             rows.append((memory, live.size[tensor], first, last))
-        return StretchTensors(of, rows)
-
-    @cached_property
-    def loads(self) -> list[Integers]:
-        """By memory, what is live at its operations in the author's order."""
-        return [load[self.start :][: len(self.operations)] for load in self.body.live.loads]
-
-    @cached_property
-    def held(self) -> list[int]:
-        """By memory, the bytes that are taken where it begins."""
-        held, uses = [int(load[0]) for load in self.loads], self.uses
-        for memory, size, first in zip(uses.memory, uses.size, uses.first):
             if first == 0:
-                held[memory] -= size
-        return held
+                held[memory] -= live.size[tensor]
+        share = (self.body.share * np.array(live.capacity)).astype(np.int64)
+        capacity = np.maximum(share, load.max(axis=1))
+        return StretchTensors.of(of, rows, load, capacity, np.array(held, np.int64))
 
     def fits_at_once(self) -> bool:
         """Whether there is room for all its tensors at once: then no operation waits for a place,
         and the scheduler finds the best order behind the places."""
-        taken, uses = [*self.held], self.uses
-        for memory, size, first in zip(uses.memory, uses.size, uses.first):
-            if first >= 0:
-                taken[memory] += size
-        return all(map(le, taken, self.body.live.capacity))
+        uses = self.uses
+        taken = uses.held.copy()
+        np.add.at(taken, uses.memory, np.where(uses.first >= 0, uses.size, 0))
+        return bool((taken <= self.body.live.capacity).all())
 
     def form(self) -> Any:
         """Equal for stretches that get the same order: that do the same to tensors alike, which
@@ -403,9 +394,8 @@ class _Stretch:
         if self.around is not None:
             outer[self.around.variable], step = "around", self.around.step
         uses = self.uses
-        columns = map(tuple, (uses.memory, uses.size, uses.first, uses.last))
-        loads = (load.tobytes() for load in self.loads)
-        return step, Content(outer).of(self.operations), *columns, *loads
+        columns = uses.memory, uses.size, uses.first, uses.last, uses.load
+        return step, Content(outer).of(self.operations), *[column.tobytes() for column in columns]
 
     @cached_property
     def graph(self) -> Precedence:
@@ -413,32 +403,26 @@ class _Stretch:
         return Precedence(self.operations, self.body.target, self.variables)
 
     @cached_property
-    def timings(self) -> list[Timing]:
-        """What its operations take."""
-        timings, which = self.body.costs.of(self.graph.body)
-        return [timings[number] for number in which.tolist()]
+    def timings(self) -> tuple[list[Timing], Integers]:
+        """What its operations take (`Costs.of`)."""
+        return self.body.costs.of(self.graph.body)
 
     @property
     def bound(self) -> float:
         """How long the busiest engine is busy."""
-        return max(busy_ns(self.timings))
+        timings, which = self.timings
+        return max(busy_ns(timings[number] for number in which.tolist()))
 
     def order(self, window: int) -> _Found:
-        """The order with one window. Of each memory it may fill a share, or as much as is live in
-        the author's order."""
-        capacities = [
-            max(int(self.body.share * size), int(own.max()))
-            for size, own in zip(self.body.live.capacity, self.loads)
-        ]
-        rooms = [
-            Room(capacity, load.copy(), taken)
-            for capacity, load, taken in zip(capacities, self.loads, self.held)
-        ]
-        graph, target = self.graph, self.body.target
-        found = Lookahead(
-            self.timings, graph.before, graph.after, self.uses, rooms, target, window
-        ).run()
-        return _Found(*found, window)
+        """The order with one window."""
+        timings, which = self.timings
+        order = np.arange(which.size)
+        ends = np.array([0]), np.array([which.size])
+        columns = which, *timing_columns(timings), *self.graph.before, *self.graph.after
+        uses = self.uses._replace(load=self.uses.load.copy())
+        times = *waiting_ns(self.body.target), NEVER, window
+        spent = list_schedule(which.size, *ends, *columns, *times, *uses, order)
+        return _Found(order.tolist(), spent, window)
 
     @cached_property
     def orders(self) -> list[_Found]:

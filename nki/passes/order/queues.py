@@ -14,7 +14,7 @@ from isa.enums import SEQUENCERS
 from nki.ir.nodes import Node, Op, TracedKernel
 from nki.passes.analysis.steps import ENGINE_INDEX, ENGINES
 from nki.passes.order.choices import EngineChoice, with_engines
-from nki.passes.order.clock import busy_ns
+from nki.passes.order.schedule import busy_ns
 
 STRETCH = 256
 """Operations that are looked at before it is asked again whether others are busier."""

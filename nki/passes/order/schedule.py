@@ -1,8 +1,9 @@
-"""List scheduling: orders the machine instructions of each basic block, so that engines wait less.
+"""Orders the machine instructions of each basic block, so that engines wait less.
 
 Dependences follow from the author's order and from the addresses of tensors. Within them, an engine
-whose next instruction has to wait may run a later one that need not. Times are those of the cost
-model. Where the new order is not faster by them, the author's order stays.
+whose next instruction has to wait may run a later one that need not
+(`nki.passes.order.list_schedule`). Times are those of the cost model. Where the new order is not
+faster by them, the author's order stays.
 
 An operation's instructions stay together. Loops, branches, barriers and register instructions are
 not crossed; nor is an operation moved ahead of more than `WINDOW` others.
@@ -11,9 +12,8 @@ not crossed; nor is an operation moved ahead of more than `WINDOW` others.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
-from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Any
 
@@ -31,15 +31,15 @@ from isa.columns import (
     numbered_lists,
     starts_of,
 )
-from isa.columns.jit import jit_when_long
 from isa.fields import Kind
 from isa.spec import Instruction, MachineInstruction
 from isa.target import Target
 from nki.ir.nodes import Access, Op, Register
 from nki.passes.analysis.body import Body
 from nki.passes.analysis.dependences import Dependences, carries
-from nki.passes.analysis.steps import ENGINE_INDEX, Step
+from nki.passes.analysis.steps import ENGINE_INDEX, ENGINES, Step
 from nki.passes.emit.addresses import Addresses
+from nki.passes.order.list_schedule import NO_TENSORS, list_schedule
 
 WINDOW = 128
 """Operations that may be overtaken at once."""
@@ -70,20 +70,9 @@ def schedule(
         ends = np.searchsorted(body.operations, body.stretches)
         first, alike = _alike(ends, which, before)
         low, high = ends[:-1][first], ends[1:][first]
-        _in_stretches(
-            int((high - low).sum()),
-            low,
-            high,
-            which,
-            *_columns(timings),
-            *before,
-            *after,
-            target.semaphore_ns.value,
-            target.activation_table_load_ns.value,
-            gain,
-            window,
-            order,
-        )
+        length = int((high - low).sum())
+        columns = which, *timing_columns(timings), *before, *after, *waiting_ns(target)
+        list_schedule(length, low, high, *columns, gain, window, *NO_TENSORS, order)
         for stretch in np.flatnonzero(~flags_of(ends.size - 1, first)).tolist():
             here, there = ends[stretch], int(ends[first[alike[stretch]]])
             length = int(ends[stretch + 1] - here)
@@ -250,7 +239,23 @@ def _most(form: Any) -> int:
     return 1 << 16 if most is None else int(most)
 
 
-def _columns(timings: Sequence[Timing]) -> list[Any]:
+def busy_ns(timings: Iterable[Timing]) -> list[float]:
+    """How long operations keep each engine busy and, last, the DMA engines."""
+    busy = [0.0] * (ENGINES + 1)
+    for timing in timings:
+        for engine, interval, _, transfer, _ in timing:
+            busy[engine] += interval
+            if transfer is not None:
+                busy[ENGINES] += transfer[1]
+    return busy
+
+
+def waiting_ns(target: Target) -> tuple[float, float]:
+    """What a wait for another engine takes, and another activation table."""
+    return target.semaphore_ns.value, target.activation_table_load_ns.value
+
+
+def timing_columns(timings: Sequence[Timing]) -> list[Any]:
     """Timings in columns: where each starts, then step by step the engine, the interval, the
     completion, the activation table (-1: none), and of the transfer whether there is one, the
     dispatch, the work and the tail."""
@@ -269,147 +274,3 @@ def _columns(timings: Sequence[Timing]) -> list[Any]:
         work.copy(),
         tail.copy(),
     ]
-
-
-@jit_when_long("order")
-def _in_stretches(
-    lows: Any,
-    highs: Any,
-    kinds: Any,
-    starts: Any,
-    engines: Any,
-    intervals: Any,
-    completions: Any,
-    tables: Any,
-    transfers: Any,
-    dispatches: Any,
-    works: Any,
-    tails: Any,
-    before_starts: Any,
-    before: Any,
-    after_starts: Any,
-    after: Any,
-    signal: float,
-    loading: float,
-    gain: float,
-    window: int,
-    order: Any,
-) -> float:
-    """Put the operations of each stretch, from `lows[n]` to `highs[n]`, in an order in which every
-    engine takes, of those that can start first, the author's first; the author's order stays where
-    that is not faster. Returns how long the stretches take together. (Conditions instead of `max`:
-    this is what Python spends most of scheduling on.)
-
-    Operation n follows `before[before_starts[n] : before_starts[n + 1]]`, and `after` follow it; it
-    takes the times of kind `kinds[n]`. `order[p]` becomes the operation at place p.
-    """
-    engine_count = 5
-    count = len(order)
-    needs = [0] * count
-    ready = [0.0] * count
-    scheduled = [0] * count
-    spent = 0.0
-    for at in range(len(lows)):
-        low, high = lows[at], highs[at]
-        if high - low < 2:
-            continue
-        wanted = author = 0.0
-        for listed in (False, True):
-            free = [0.0] * engine_count
-            dma = total = 0.0
-            table = -1
-            waiting = [[(0.0, 0) for _ in range(0)] for _ in range(engine_count)]
-            able = [[0 for _ in range(0)] for _ in range(engine_count)]
-            held = [0 for _ in range(0)]
-            first, limit = low, low + window
-            if listed:
-                for number in range(low, high):
-                    ready[number] = 0.0
-                    scheduled[number] = 0
-                    needs[number] = before_starts[number + 1] - before_starts[number]
-                    if not needs[number]:
-                        if number >= limit:
-                            heappush(held, number)
-                        else:
-                            heappush(waiting[engines[starts[kinds[number]]]], (0.0, number))
-            for place in range(low, high):
-                number = place
-                begin = 0.0
-                if listed:
-                    best, when = -1, 0.0
-                    for engine in range(engine_count):
-                        late, now = waiting[engine], able[engine]
-                        while len(late) and late[0][0] <= free[engine]:
-                            heappush(now, heappop(late)[1])
-                        if not len(now) and not len(late):
-                            continue
-                        start = free[engine] if len(now) else late[0][0]
-                        if best < 0 or start < when:
-                            best, when = engine, start
-                    if len(able[best]):
-                        number = heappop(able[best])
-                    else:
-                        number = heappop(waiting[best])[1]
-                    begin = ready[number]
-                else:
-                    for one in range(before_starts[number], before_starts[number + 1]):
-                        moment = ready[before[one]]
-                        if moment > begin:
-                            begin = moment
-                # Put the operation on its engines.
-                done = begin
-                kind = kinds[number]
-                for one in range(starts[kind], starts[kind + 1]):
-                    engine = engines[one]
-                    start = free[engine]
-                    if tables[one] >= 0 and tables[one] != table:
-                        table = tables[one]
-                        start += loading
-                    if begin > start:
-                        start = begin
-                    issued = free[engine] = start + intervals[one]
-                    if transfers[one]:
-                        issued += dispatches[one]
-                        dma = (issued if issued > dma else dma) + works[one]
-                        end = dma + tails[one]
-                    else:
-                        end = start + completions[one]
-                    if end > done:
-                        done = end
-                if done > total:
-                    total = done
-                done += signal
-                if not listed:
-                    ready[number] = done
-                    continue
-                scheduled[number] = 1
-                order[place] = number
-                for one in range(after_starts[number], after_starts[number + 1]):
-                    follower = after[one]
-                    if done > ready[follower]:
-                        ready[follower] = done
-                    left = needs[follower] - 1
-                    needs[follower] = left
-                    if not left:
-                        if follower >= limit:
-                            heappush(held, follower)
-                        else:
-                            engine = engines[starts[kinds[follower]]]
-                            heappush(waiting[engine], (ready[follower], follower))
-                while first < high and scheduled[first]:
-                    first += 1
-                limit = first + window
-                while len(held) and held[0] < limit:
-                    follower = heappop(held)
-                    engine = engines[starts[kinds[follower]]]
-                    heappush(waiting[engine], (ready[follower], follower))
-            if not listed:
-                wanted = gain * total
-                author = total
-            elif total >= wanted:
-                spent += author
-                for place in range(low, high):
-                    order[place] = place
-            else:
-                spent += total
-    return spent

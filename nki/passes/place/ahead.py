@@ -16,10 +16,9 @@ from isa.target import TARGETS
 from nki.ir.begins import begun, begun_by, used_by, written_by
 from nki.ir.nodes import Loop, Node, Op, Tensor, TracedKernel, operations, storages, tensors_of
 from nki.ir.rewrite import Numbering, replace_loops, with_body
-from nki.passes.order.clock import busy_ns
 from nki.passes.order.modelled import modelled_ns, some_trips
 from nki.passes.order.precedence import mentioned_registers
-from nki.passes.order.schedule import Costs, costs_of
+from nki.passes.order.schedule import Costs, busy_ns, costs_of
 from nki.passes.order.trips import trip_count
 
 SHARES = (0.125, 0.25, 0.5)
