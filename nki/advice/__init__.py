@@ -14,8 +14,8 @@ saved; where results lose bits, or an engine's rate is assumed, part of the gain
 together from what are alternatives. A profile times changes when its text, its data or its advice
 is asked for.
 
-What they share: `changed` makes changed kernels, `timed` compiles and times them, `reads` says what
-operations read and write.
+What they share: `changed` says what a change is, `nki.transformations.rewrites` makes changes,
+`timed` compiles and times them, `reads` says what operations read and write.
 """
 
 from nki.advice.advise import what_ifs

@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from nki.advice.changed import (
-    Changed,
-    Line,
-    at_line,
-    is_whole,
-    line_of,
-    operand,
-    rewritten,
-)
+from nki.advice.changed import Changed, Line, at_line, line_of
 from nki.ir.begins import begin, begun_by
 from nki.ir.nodes import Node, Op, Tensor, TracedKernel, operations, tensors_of
 from nki.ir.replace import Renamed
 from nki.ir.rewrite import Numbering
+from nki.transformations.rewrites import is_whole, operand, rewritten
 
 
 def deeper_buffers(kernel: TracedKernel, line: Line) -> Iterator[Changed]:

@@ -13,9 +13,10 @@ from isa.operations.vector import TensorReduce, TensorScalar
 from isa.rules import check_call
 from isa.spec import Operation
 from isa.target import TARGETS
-from nki.advice.changed import Changed, Line, at_line, with_ops
+from nki.advice.changed import Changed, Line, at_line
 from nki.ir.locations import resolve
 from nki.ir.nodes import Op, TracedKernel
+from nki.transformations.rewrites import with_ops
 
 _NAMES = {Engine.vector: "VectorE", Engine.scalar: "ScalarE", Engine.gpsimd: "GpSimdE"}
 

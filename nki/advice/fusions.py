@@ -12,11 +12,12 @@ from isa.operations.vector import ScalarTensorTensor, TensorReduce, TensorScalar
 from isa.rules import check_call
 from isa.spec import Operation
 from isa.target import TARGETS
-from nki.advice.changed import Changed, Line, is_whole, line_of, mentions, rewritten, writers
+from nki.advice.changed import Changed, Line, line_of
 from nki.advice.reads import Fields, is_dead, same_view
 from nki.ir.begins import begin, written_by
 from nki.ir.nodes import Access, Node, Op, Tensor, TracedKernel
 from nki.ir.rewrite import Numbering
+from nki.transformations.rewrites import is_whole, mentions, rewritten, writers
 
 Fuse = Callable[[Fields, Fields, Numbering], "Fused | None"]
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nki.advice.changed import (
-    Changed,
-    Line,
+from nki.advice.changed import Changed, Line, line_of
+from nki.ir.begins import begin, begun_by
+from nki.ir.nodes import Node, Op, Tensor, TracedKernel, operations
+from nki.ir.replace import seen_through
+from nki.ir.rewrite import Numbering, form_registers
+from nki.transformations.rewrites import (
     TransferOp,
-    line_of,
     mentions,
     registers_written,
     rewritten,
@@ -16,10 +18,6 @@ from nki.advice.changed import (
     with_views,
     writers,
 )
-from nki.ir.begins import begin, begun_by
-from nki.ir.nodes import Node, Op, Tensor, TracedKernel, operations
-from nki.ir.replace import seen_through
-from nki.ir.rewrite import Numbering, form_registers
 
 
 def early_load(kernel: TracedKernel, line: Line) -> Iterator[Changed]:

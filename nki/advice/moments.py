@@ -13,11 +13,12 @@ from isa.operations.vector import ScalarTensorTensor, TensorReduce, TensorScalar
 from isa.rules import check_call
 from isa.spec import Operation
 from isa.target import TARGETS
-from nki.advice.changed import Changed, Line, line_of, mentions, rewritten
+from nki.advice.changed import Changed, Line, line_of
 from nki.advice.reads import Fields, is_unread, same_view
 from nki.ir.begins import begin, begun_by, written_by
 from nki.ir.nodes import Access, Node, Op, Tensor, TracedKernel
 from nki.ir.rewrite import Numbering
+from nki.transformations.rewrites import mentions, rewritten
 
 ADD, MULTIPLY, SUBTRACT = ALU["add"], ALU["multiply"], ALU["subtract"]
 

@@ -7,22 +7,14 @@ from collections.abc import Iterator
 
 from isa.enums import Memory
 from isa.rules.form import listed
-from nki.advice.changed import (
-    Changed,
-    Line,
-    TransferOp,
-    at_line,
-    line_of,
-    rewritten,
-    transfer,
-    with_views,
-)
+from nki.advice.changed import Changed, Line, at_line, line_of
 from nki.advice.row_tiles import RowTile, RowTiles
 from nki.advice.transfers import ROW_BYTES, run_bytes, unrolled, wide_tensor
 from nki.ir.begins import begin, begun_by, written_by
 from nki.ir.nodes import Access, Loop, Node, Op, Tensor, TracedKernel, operations, storages
 from nki.ir.replace import Renamed, seen_through
 from nki.ir.rewrite import Numbering, with_body
+from nki.transformations.rewrites import TransferOp, rewritten, transfer, with_views
 from simulator.profile.verdict import SHORT_ROWS
 
 SHORT = ROW_BYTES[0]

@@ -9,10 +9,11 @@ from isa.enums import Engine, Memory
 from isa.fields import Kind
 from isa.rules import check_call
 from isa.target import TARGETS, Target
-from nki.advice.changed import Changed, Line, at_line, transfer, with_ops
+from nki.advice.changed import Changed, Line, at_line
 from nki.ir.nodes import Access, Node, Op, Tensor, TracedKernel, operations
 from nki.ir.replace import Renamed, seen_through
 from nki.ir.rewrite import Numbering
+from nki.transformations.rewrites import transfer, with_ops
 
 WIDE, NARROW = "float32", "bfloat16"
 

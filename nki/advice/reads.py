@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from nki.advice.changed import mentions
 from nki.ir.begins import begun_by
 from nki.ir.nodes import Access, Node, Op, Tensor, TracedKernel
+from nki.transformations.rewrites import mentions
 
 Fields = dict[str, Any]
 

@@ -8,20 +8,12 @@ from typing import Any
 
 from isa.enums import Engine
 from isa.operations.vector import TensorCopy
-from nki.advice.changed import (
-    Changed,
-    Line,
-    TransferOp,
-    is_whole,
-    line_of,
-    mentions,
-    rewritten,
-    transfer,
-)
+from nki.advice.changed import Changed, Line, line_of
 from nki.ir.begins import begun_by
 from nki.ir.nodes import Node, Op, Tensor, TracedKernel
 from nki.ir.replace import Renamed
 from nki.ir.rewrite import Numbering
+from nki.transformations.rewrites import TransferOp, is_whole, mentions, rewritten, transfer
 
 
 def repeated_load(kernel: TracedKernel, line: Line) -> Iterator[Changed]:

@@ -8,12 +8,12 @@ from itertools import pairwise
 from typing import Any
 
 from isa.target import TARGETS
-from nki.advice.changed import TransferOp, transfer, writers
-from nki.advice.invariant import content
 from nki.ir.begins import begun, begun_by, used_by, written_by
 from nki.ir.nodes import Access, LimitedAccess, Node, Op, Tensor, TracedKernel, operations, storages
 from nki.ir.rewrite import form_registers
 from nki.passes.analysis.dependences import engine_states
+from nki.transformations.moved_work import Contents
+from nki.transformations.rewrites import TransferOp, transfer, writers
 
 
 @dataclass(slots=True, eq=False)
@@ -87,11 +87,11 @@ class RowTiles:
         found.refused |= {tensor for tensor in found.tiles if not tensor.is_free}
         found.refused |= found.tiles.keys() - begun(nodes).keys()
         tiles = found.good()
-        keys: dict[Tensor, Any] = {}
+        contents = Contents(nodes, made)
         for tile in tiles:
             tile.in_order()
             tile.meaning = [
-                (op.row, [_meaning(value, tile, made, keys) for value in op.values])
+                (op.row, [_meaning(value, tile, contents) for value in op.values])
                 for op in tile.places.values()
             ]
         return sorted(tiles, key=lambda tile: next(iter(tile.places)))
@@ -260,9 +260,7 @@ def _rows(view: Access) -> int:
     return int(view.shape[0]) if first and view.strides[0] == tensor.pitch else 0
 
 
-def _meaning(
-    value: Any, tile: RowTile, made: dict[Tensor, list[Op]], keys: dict[Tensor, Any]
-) -> Any:
+def _meaning(value: Any, tile: RowTile, contents: Contents) -> Any:
     """Equal for values of operations that mean the same in two tiles."""
     if not isinstance(value, Access):
         return type(value), value
@@ -270,5 +268,5 @@ def _meaning(
     if tensor in tile.tensors:
         return tile.tensors[tensor], tensor.shape, value.geometry
     if tensor.memory.on_chip:
-        return content(tensor, made, keys) if tensor in made else tensor, value.geometry
+        return contents.of(tensor) if tensor in contents.made else tensor, value.geometry
     return tensor, value.shape, value.strides, value.dtype

@@ -9,23 +9,20 @@ from typing import Any, NamedTuple
 
 from isa.affine import Affine
 from isa.dtypes import DTYPES
-from nki.advice.changed import (
-    Changed,
-    Line,
+from nki.advice.changed import Changed, Line, at_line, line_of
+from nki.ir.begins import begin, begun_by
+from nki.ir.nodes import Access, Loop, Node, Op, Tensor, TracedKernel
+from nki.ir.replace import Renamed, seen_through
+from nki.ir.rewrite import Cloner, Numbering
+from nki.transformations.rewrites import (
     TransferOp,
-    at_line,
     is_whole,
-    line_of,
     rewritten,
     transfer,
     with_ops,
     with_views,
     writers,
 )
-from nki.ir.begins import begin, begun_by
-from nki.ir.nodes import Access, Loop, Node, Op, Tensor, TracedKernel
-from nki.ir.replace import Renamed, seen_through
-from nki.ir.rewrite import Cloner, Numbering
 
 EFFICIENT = 512
 """Bytes of a run below which a transfer is worth another layout: DMA engines are twice as slow at

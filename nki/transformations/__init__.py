@@ -9,9 +9,10 @@ A transformation is named by a text, `NAME`, `NAME:TENSOR` or `NAME:TENSOR=NUMBE
 `table` has their names. Each is a rewrite of the tile IR in the module of what it rewrites, and
 runs before all passes (`nki.pipeline`).
 
-`hoist` moves invariant work out of loops, `reuse` does repeated work once, both as `moved_work`
-allows; `copies` balances copies out of PSUM among engines, `in_psum` reads results where they are,
-`squares` computes squares as products.
+`rewrites` has what all are made of. `hoist` moves invariant work out of loops, and `reuse` does
+repeated work once, both as `moved_work` allows. `nki.advice` asks both for single lines. `copies`
+balances copies out of PSUM among engines, `in_psum` reads results where they are, `squares`
+computes squares as products.
 """
 
 from nki.transformations.table import TRANSFORMATIONS, Transformation, transformations, transformed

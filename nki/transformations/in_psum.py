@@ -8,12 +8,12 @@ from isa.enums import Memory
 from isa.operations.vector import TensorCopy
 from isa.rules import check_call
 from isa.target import TARGETS
-from nki.advice.changed import is_whole, mentions, only_applies, rewritten
 from nki.ir.begins import begun_by, written_by
-from nki.ir.nodes import Access, Node, Op, TracedKernel, operations
+from nki.ir.nodes import Access, Node, Op, Tensor, TracedKernel, operations
 from nki.ir.replace import Renamed
 from nki.ir.rewrite import Numbering
-from nki.transformations.moved_work import MovableWork, is_named
+from nki.transformations.moved_work import MovableWork, in_sbuf
+from nki.transformations.rewrites import is_whole, mentions, only_applies, rewritten
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,9 @@ class ReadInPsum:
 
         def rewrite(nodes: list[Node], numbering: Numbering) -> list[Node] | None:
             result = nodes
-            for node in nodes:
-                dst = work.filled(node) if isinstance(node, Op) else None
-                if isinstance(node, Op) and dst is not None and is_named(dst.storage, self.of):
-                    result = _without(result, node, dst, kernel) or result
+            for tile, ops in work.made(nodes).items():
+                if len(ops) == 1 and in_sbuf(tile, self.of):
+                    result = _without(result, ops[0], tile, kernel) or result
             return None if result is nodes else result
 
         return rewritten(kernel, rewrite) or kernel
@@ -57,10 +56,12 @@ def _copied(op: Op) -> Access | None:
     return op.read[0] if copies else None
 
 
-def _without(nodes: list[Node], copy: Op, dst: Access, kernel: TracedKernel) -> list[Node] | None:
+def _without(nodes: list[Node], copy: Op, tile: Tensor, kernel: TracedKernel) -> list[Node] | None:
     """A list without a copy; None where somebody needs it."""
-    source, tile = _copied(copy), dst.storage
-    if source is None or source.storage.memory is not Memory.psum or not is_whole(source):
+    source = _copied(copy)
+    if source is None or source.storage.memory is not Memory.psum:
+        return None
+    if not (is_whole(source) and is_whole(copy.written[0])):
         return None
     bank = source.storage
     alike = bank.shape == tile.shape and bank.dtype == tile.dtype

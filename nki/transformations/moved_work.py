@@ -1,75 +1,116 @@
-"""Which operations may move to another time, or be done once instead of twice."""
+"""Which work may move to another time, or be done once instead of twice."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from isa.affine import Affine, structure
-from isa.enums import Memory
+from isa.enums import Memory, ReduceCommand
+from isa.machine.scalar import ACCUMULATORS, TABLE
+from isa.machine.tensor import STATIONARY
 from isa.target import TARGETS
-from nki.advice.changed import is_whole, transfer, writers
-from nki.ir.nodes import Access, Op, Register, Tensor, TracedKernel, operations
+from nki.ir.begins import begun, used_by, written_by
+from nki.ir.nodes import Access, Loop, Node, Op, Tensor, TracedKernel, tensors_of
 from nki.ir.rewrite import form_registers
-from nki.passes.analysis.dependences import engine_states
+from nki.transformations.rewrites import registers_written, transfer, writers
+
+Made = dict[Tensor, list[Op]]
+"""Tensors, and the operations that make them: all that write them."""
+
+Choice = Callable[[Tensor, list[Op]], bool]
+"""Whether a tensor, made by these operations, is one that a rewrite is for."""
+
+_OWN_STATE = frozenset({ACCUMULATORS, STATIONARY, TABLE})
+"""State of engines that each operation sets up for itself, if it goes on with no reduction."""
 
 
 class MovableWork:
-    """The operations of a kernel that fill a tile of their own, which nothing else writes, and do
-    nothing else. Loads are those of tensors in HBM that the kernel never writes."""
+    """The tensors of a kernel that are made of the same wherever they are made.
+
+    Tensors in HBM that the kernel writes are none, and no part of what others are made of.
+    """
 
     def __init__(self, kernel: TracedKernel) -> None:
         self.kernel = kernel
         self.target = TARGETS[kernel.target]
-        self.writers = writers(kernel)
-        self.written_roots = {tensor.in_root()[0] for tensor in self.writers}
-        self.set_registers: set[Register] = {
-            op.values[position]
-            for body in kernel.bodies
-            for op in operations(body)
-            for position in op.row.register_writes
-        }
+        self._writers = writers(kernel)
+        self._written_roots = {tensor.in_root()[0] for tensor in self._writers}
 
-    def filled(self, op: Op) -> Access | None:
-        """What an operation fills, if it is one of these."""
-        written = op.written
-        if op.after or op.row.register_writes or len(written) != 1:
-            return None
-        dst = written[0]
-        if not self._is_own(dst, op):
-            return None
-        for value in op.values:
-            if self.set_registers & set(form_registers(value)):
-                return None
-            if isinstance(value, Access) and value.vector_offset is not None:
-                return None
-        sources = self.sources(op)
-        if dst.storage in sources:
-            return None
-        return dst if self.is_load(op) or self._is_pure(op, sources) else None
+    def made(self, nodes: list[Node], loop: Loop | None = None) -> Made:
+        """The tensors that begin in a list of nodes, and are made there before they are read. If
+        the list is the body of `loop`, only those that each iteration makes of the same."""
+        varying = registers_written(nodes) | (set() if loop is None else {loop.variable})
+        changed = set() if loop is None else {t for node in nodes for t in written_by(node)}
+        places = {node: place for place, node in enumerate(nodes)}
+        made: Made = {}
+        for tensor in begun(nodes):
+            ops = self._writers.get(tensor, [])
+            if tensor.is_free and ops:
+                if all(op in places and self._is_plain(op, varying) for op in ops):
+                    made[tensor] = ops
+        read: dict[Tensor, int] = {}
+        for place, node in enumerate(nodes):
+            for tensor in used_by(node):
+                if tensor in made and node not in made[tensor]:
+                    read.setdefault(tensor, place)
+        made = {t: ops for t, ops in made.items() if places[ops[-1]] < read.get(t, len(nodes))}
+        while True:
+            left = {t: ops for t, ops in made.items() if self._is_known(ops, made, changed)}
+            if len(left) == len(made):
+                return made
+            made = left
 
     def is_load(self, op: Op) -> bool:
-        """Whether an operation loads bytes that never change."""
+        """Whether an operation loads from HBM, by one transfer without indices."""
         found = transfer(op, self.kernel)
-        if found is None or not found.is_load:
+        return found is not None and found.is_load
+
+    def _is_plain(self, op: Op, varying: set[Any]) -> bool:
+        """Whether an operation gives the same of the same: it has no state, and neither indices
+        nor registers that change."""
+        registers = {register for value in op.values for register in form_registers(value)}
+        has_rows = any(view.vector_offset is not None for view in (*op.written, *op.read))
+        if op.row.register_writes or registers & varying or has_rows:
             return False
-        return found.src.storage.in_root()[0] not in self.written_roots
-
-    def sources(self, op: Op) -> set[Tensor]:
-        """The tensors that an operation reads."""
-        return {view.storage for view in op.read}
-
-    def _is_own(self, dst: Access, op: Op) -> bool:
-        tensor = dst.storage
-        alone = self.writers.get(tensor) == [op]
-        return tensor.memory is Memory.sbuf and tensor.is_free and alone and is_whole(dst)
-
-    def _is_pure(self, op: Op, sources: set[Tensor]) -> bool:
-        if not all(tensor.memory.on_chip for tensor in sources):
+        if op.fields.get("reduce_cmd", ReduceCommand.idle) is not ReduceCommand.idle:
             return False
-        return not any(
-            one.row.asynchronous or one.row.control or list(engine_states(one))
-            for one in op.row.expand(op.values, self.target)
+        steps = [step.row for step in op.row.expand(op.values, self.target)]
+        return not any(row.control for row in steps) and all(
+            state.name in _OWN_STATE for row in steps for state in row.state
         )
+
+    def _is_known(self, ops: list[Op], made: Made, changed: set[Tensor]) -> bool:
+        """Whether operations write only tensors that are made, and read only such, or others that
+        are not changed."""
+        if not all(view.storage in made for op in ops for view in op.written):
+            return False
+        read = {tensor for op in ops for tensor in tensors_of(op)} - made.keys()
+        return not any(
+            tensor in changed if tensor.memory.on_chip else self._is_written(tensor)
+            for tensor in read
+        )
+
+    def _is_written(self, tensor: Tensor) -> bool:
+        return tensor.in_root()[0] in self._written_roots
+
+
+def with_inputs(wanted: Iterable[Tensor], made: Made) -> set[Tensor]:
+    """Tensors, and those that they are made of."""
+    found: set[Tensor] = set()
+    left = list(wanted)
+    while left:
+        tensor = left.pop()
+        if tensor not in found:
+            found.add(tensor)
+            left += [t for op in made[tensor] for t in tensors_of(op) if t in made]
+    return found
+
+
+def in_sbuf(tensor: Tensor, name: str) -> bool:
+    """Whether a tensor is in SBUF and called so; any is without a name."""
+    return tensor.memory is Memory.sbuf and is_named(tensor, name)
 
 
 def is_named(tensor: Tensor, name: str) -> bool:
@@ -78,8 +119,41 @@ def is_named(tensor: Tensor, name: str) -> bool:
     return not name or name in (tensor.label, tensor.label.rpartition("/")[2])
 
 
-def content(value: Any, same: dict[Tensor, Tensor]) -> Any:
-    """Equal for values of operations that mean the same, where tensors are `same` as others."""
-    if isinstance(value, Access):
-        return same.get(value.storage, value.storage), value.geometry
-    return structure(value) if isinstance(value, Affine) else value
+class Contents:
+    """What tensors are made of: `of` is equal for tensors of a list of nodes that are made alike of
+    the same. Of tensors that are not in `made` the same is what they hold between two writes."""
+
+    def __init__(self, nodes: list[Node], made: Made) -> None:
+        self.made = made
+        self._keys: dict[Tensor, Any] = {}
+        self._versions: dict[Op, dict[Tensor, int]] = {}
+        making = {op for ops in made.values() for op in ops}
+        writes: Counter[Tensor] = Counter()
+        for node in nodes:
+            if isinstance(node, Op) and node in making:
+                self._versions[node] = {tensor: writes[tensor] for tensor in tensors_of(node)}
+            writes.update(written_by(node))
+
+    def of(self, tensor: Tensor) -> Any:
+        """The content of a tensor that is made."""
+        if tensor not in self._keys:
+            self._keys[tensor] = tensor  # what two tensors make of each other is like nothing else
+            ops = tuple(
+                (op.row, tuple(self._value(op, place, tensor) for place in range(len(op.values))))
+                for op in self.made[tensor]
+            )
+            self._keys[tensor] = tensor.memory, tensor.shape, tensor.dtype, tensor.core, ops
+        return self._keys[tensor]
+
+    def _value(self, op: Op, place: int, tensor: Tensor) -> Any:
+        """What an operand or an attribute is, for the content of a tensor."""
+        value = op.values[place]
+        if isinstance(value, Affine):
+            return structure(value)
+        if not isinstance(value, Access):
+            return type(value), value if value.__hash__ else repr(value)
+        of = value.storage
+        if of is tensor or place not in op.row.reads:
+            return of is tensor, value.geometry
+        held = self.of(of) if of in self.made else (of, self._versions[op][of])
+        return held, value.geometry

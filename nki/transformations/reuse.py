@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from nki.advice.changed import rewritten
-from nki.ir.begins import begun_by
-from nki.ir.nodes import Access, Node, Op, Tensor, TracedKernel, operations
+from nki.ir.begins import begun_by, written_by
+from nki.ir.nodes import Node, Op, Tensor, TracedKernel
 from nki.ir.replace import Renamed
 from nki.ir.rewrite import Numbering
-from nki.transformations.moved_work import MovableWork, content, is_named
+from nki.transformations.moved_work import (
+    Choice,
+    Contents,
+    Made,
+    MovableWork,
+    in_sbuf,
+    is_named,
+    with_inputs,
+)
+from nki.transformations.rewrites import rewritten
 
 
 @dataclass(frozen=True)
@@ -44,10 +50,12 @@ class ReuseLoads:
     def run(self, kernel: TracedKernel) -> TracedKernel:
         work = MovableWork(kernel)
 
-        def wanted(op: Op, dst: Access) -> bool:
-            return work.is_load(op) and all(is_named(one, self.of) for one in work.sources(op))
+        def wanted(tensor: Tensor, ops: list[Op]) -> bool:
+            sources = [view.storage for op in ops for view in op.read]
+            loads = in_sbuf(tensor, "") and all(map(work.is_load, ops))
+            return loads and all(is_named(source, self.of) for source in sources)
 
-        return _once(kernel, work, wanted, self.uses)
+        return _with_reuse(kernel, work, wanted, self.uses)
 
 
 @dataclass(frozen=True)
@@ -76,65 +84,69 @@ class ReuseWork:
     def run(self, kernel: TracedKernel) -> TracedKernel:
         work = MovableWork(kernel)
 
-        def wanted(op: Op, dst: Access) -> bool:
-            return not work.is_load(op) and is_named(dst.storage, self.of)
+        def wanted(tensor: Tensor, ops: list[Op]) -> bool:
+            return in_sbuf(tensor, self.of) and not any(map(work.is_load, ops))
 
-        return _once(kernel, work, wanted, 0)
+        return _with_reuse(kernel, work, wanted)
 
 
-def _once(
-    kernel: TracedKernel, work: MovableWork, wanted: Callable[[Op, Access], bool], uses: int
+def _with_reuse(
+    kernel: TracedKernel, work: MovableWork, wanted: Choice, uses: int = 0
 ) -> TracedKernel:
-    """The kernel with each wanted operation done once for `uses` tiles, any number with 0."""
+    """The kernel with each wanted tensor made once for `uses` of the same, any number with 0."""
 
     def rewrite(nodes: list[Node], numbering: Numbering) -> list[Node] | None:
-        found = _Repeated(nodes, work, wanted, uses)
-        if not found.same:
-            return None
-        left = [n for n in nodes if n not in found.dropped and begun_by(n) not in found.same]
-        return Renamed(found.same).nodes(left)
+        made = work.made(nodes)
+        found = reused(nodes, {t: ops for t, ops in made.items() if wanted(t, ops)}, uses=uses)
+        return None if found is None else found.nodes
 
     return rewritten(kernel, rewrite) or kernel
 
 
-class _Repeated:
-    """The operations of a list that find their result in a tile, and which tile is which."""
+class Reuse(NamedTuple):
+    """A list of nodes without repeated work: `dropped` is what went, `same` has for tensors that
+    are not made any longer the one that serves instead."""
 
-    def __init__(
-        self,
-        nodes: list[Node],
-        work: MovableWork,
-        wanted: Callable[[Op, Access], bool],
-        uses: int,
-    ) -> None:
-        self.same: dict[Tensor, Tensor] = {}
-        self.dropped: set[Node] = set()
-        self._writes: Counter[Tensor] = Counter()
-        here = {tensor for node in nodes if (tensor := begun_by(node)) is not None}
-        holders: dict[Any, tuple[Tensor, tuple[int, ...], int]] = {}
-        for node in nodes:
-            dst = work.filled(node) if isinstance(node, Op) else None
-            if isinstance(node, Op) and dst is not None and dst.storage in here:
-                if wanted(node, dst):
-                    key = self._key(node, dst)
-                    versions = self._versions(node)
-                    tile, then, used = holders.get(key, (dst.storage, versions, 0))
-                    if tile is not dst.storage and then == versions and (not uses or used < uses):
-                        self.same[dst.storage] = tile
-                        self.dropped.add(node)
-                        holders[key] = tile, then, used + 1
-                        continue
-                    holders[key] = dst.storage, versions, 1
-            self._count(node)
+    nodes: list[Node]
+    dropped: set[Op]
+    same: dict[Tensor, Tensor]
 
-    def _key(self, op: Op, dst: Access) -> tuple[Any, ...]:
-        others = (content(value, self.same) for value in op.values if value is not dst)
-        return op.row, dst.geometry, dst.storage.shape, *others
 
-    def _versions(self, op: Op) -> tuple[int, ...]:
-        tensors = (self.same.get(view.storage, view.storage) for view in op.read)
-        return tuple(self._writes[tensor] for tensor in tensors)
+def reused(
+    nodes: list[Node], made: Made, wanted: Choice = lambda tensor, ops: True, uses: int = 0
+) -> Reuse | None:
+    """A list in which the first of tensors that are made alike serves instead of others that are
+    wanted, and so do those that they are made of; None if there are none. With `uses`, a tensor
+    serves for so many, itself included."""
+    contents = Contents(nodes, made)
+    places = {node: place for place, node in enumerate(nodes)}
+    first: dict[Any, tuple[Tensor, int]] = {}
+    alike: dict[Tensor, Tensor] = {}
+    for tensor in sorted(made, key=lambda tensor: places[made[tensor][-1]]):
+        key = contents.of(tensor)
+        kept, used = first.get(key, (tensor, 0))
+        if uses and used == uses:
+            kept, used = tensor, 0
+        first[key] = kept, used + 1
+        if kept is not tensor:
+            alike[tensor] = kept
+    repeated = [tensor for tensor in alike if wanted(tensor, made[tensor])]
+    same = {t: alike[t] for t in with_inputs(repeated, made) if t in alike}
+    dropped = _without_need(same, made)
+    if not same:
+        return None
+    left = [n for n in nodes if n not in dropped and begun_by(n) not in same]
+    return Reuse(Renamed(same).nodes(left), dropped, same)
 
-    def _count(self, node: Node) -> None:
-        for op in operations([node]):
-            self._writes.update(view.storage for view in op.written)
+
+def _without_need(same: dict[Tensor, Tensor], made: Made) -> set[Op]:
+    """The operations that nobody needs where others make the same. A tensor stays, and leaves
+    `same`, where an operation also makes one that stays."""
+    while True:
+        gone = {op for tensor in same for op in made[tensor]}
+        needed = {op for op in gone if not same.keys() >= set(written_by(op))}
+        kept = [tensor for tensor in same if not needed.isdisjoint(made[tensor])]
+        if not kept:
+            return gone
+        for tensor in kept:
+            del same[tensor]

@@ -9,8 +9,8 @@ from isa.enums import Engine
 from isa.operations.vector import TensorTensor
 from isa.rules import check_call
 from isa.target import TARGETS
-from nki.advice.changed import only_applies, with_ops
 from nki.ir.nodes import Op, TracedKernel, operations
+from nki.transformations.rewrites import only_applies, with_ops
 
 
 @dataclass(frozen=True)

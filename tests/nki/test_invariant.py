@@ -175,3 +175,26 @@ def test_operations_with_two_results_go_only_with_both(is_alike) -> None:
         changed = compile_kernel(one.kernel)
         verify_program(changed)
         np.testing.assert_array_equal(run(changed, [A, G]).outputs[0], wanted)
+
+
+def test_what_is_made_last_does_not_serve_before() -> None:
+    """The tile that is allocated first is made last."""
+
+    @nki.jit(target="trn2")
+    def kernel(a, g):
+        row, out = nl.load(g), result(g)
+        last, first = (nl.ndarray(g.shape, dtype=g.dtype, buffer=nl.sbuf) for _ in range(2))
+        nisa.tensor_scalar(dst=first, data=row, op0=nl.multiply, operand0=2.0)  # made first
+        total = nl.add(first, row)
+        nisa.tensor_scalar(dst=last, data=row, op0=nl.multiply, operand0=2.0)  # made last
+        nl.store(out, nl.add(total, last))
+        return out
+
+    traced = kernel.trace(*SHAPES, target="trn2")
+    first, last = (
+        list(hoisted_work(traced, (__file__, line_in(kernel.function, f"# made {which}"))))
+        for which in ("first", "last")
+    )
+    assert first == []
+    (one,) = last
+    np.testing.assert_array_equal(run(compile_kernel(one.kernel), [A, G]).outputs[0], 5 * G)
