@@ -105,11 +105,17 @@ class Operation(Row):
     variants: ClassVar[tuple[str, ...]] = ()
     """Flags and modes that decide into which machine instructions a use expands, besides engines
     and optional operands."""
+    machine: ClassVar[type[MachineInstruction]]
+    """The machine instruction that a use is, of rows that do not say how they `expand`."""
     minimum_cores: ClassVar[int] = 1
     """Physical cores that the launch must have for the operation to make sense."""
+    _engine_at: ClassVar[int] = -1
+    """Where the engine stands among the fields, of rows that have one."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        names = cls.field_names
+        cls._engine_at = names.index("engine") if "engine" in names else -1
         if "name" in vars(cls):
             OPERATIONS[cls.name] = cls
 
@@ -126,8 +132,12 @@ class Operation(Row):
 
     @classmethod
     def resolve(cls, values: tuple[Any, ...], target: Target) -> tuple[Any, ...]:
-        """Replace choices left open (engine, descriptor mode) by those that fix the numerics."""
-        return values
+        """Replace choices left open (engine, descriptor mode) by those that fix the numerics. Here:
+        an engine that is left open is the first of the row's."""
+        at = cls._engine_at
+        if at < 0 or values[at] is not Engine.unknown:
+            return values
+        return (*values[:at], cls.engines[0], *values[at + 1 :])
 
     @classmethod
     def starters(cls, values: tuple[Any, ...]) -> tuple[Engine, ...]:
@@ -148,8 +158,14 @@ class Operation(Row):
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Target) -> Iterable[Instruction]:
-        """The machine instructions of one use, in order, on the same operand objects."""
-        raise NotImplementedError(cls.name)
+        """The machine instructions of one use, in order, on the same operand objects. Here: one
+        `machine`, with all values but that of `engine`, which it runs on; without such a field on
+        the only engine that the row has, or on any."""
+        at = cls._engine_at
+        if at >= 0:
+            return (Instruction(cls.machine, values[at], values[:at] + values[at + 1 :]),)
+        engine = cls.engines[0] if len(cls.engines) == 1 else Engine.unknown
+        return (Instruction(cls.machine, engine, values),)
 
 
 class MachineInstruction(Row):

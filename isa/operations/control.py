@@ -46,14 +46,11 @@ class RegisterMove(Operation):
     """
 
     name = "register_move"
+    machine = control.RegisterMove
     document = ISA + "register_move"
     engines = SEQUENCERS
     dst = Attribute(kind=Kind.register)
     src = Attribute(kind=Kind.value, limits=REGISTER)
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(control.RegisterMove, Engine.unknown, values),)
 
 
 class RegisterLoad(Operation):
@@ -79,15 +76,12 @@ class RegisterLoad(Operation):
     """
 
     name = "register_load"
+    machine = control.RegisterLoad
     document = ISA + "register_load"
     engines = SEQUENCERS
     dst = Attribute(kind=Kind.register)
     src = Read(SBUF_OR_HBM)
     rules = (rules.operands.register_element("src"),)
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(control.RegisterLoad, Engine.unknown, values),)
 
 
 class RegisterStore(Operation):
@@ -127,16 +121,13 @@ class RegisterAlu(Operation):
     """Register `dst = left <op> right`. The lowering's own: no public function."""
 
     name = "register_alu"
+    machine = control.RegisterAlu
     engines = SEQUENCERS
     public = False
     dst = Attribute(kind=Kind.register)
     op = Attribute(kind=Kind.register_operation)
     left = Attribute(kind=Kind.value)
     right = Attribute(kind=Kind.value)
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(control.RegisterAlu, Engine.unknown, values),)
 
 
 class CoreBarrier(Operation):
@@ -162,6 +153,7 @@ class CoreBarrier(Operation):
     """
 
     name = "core_barrier"
+    machine = control.CoreBarrier
     document = ISA + "core_barrier"
     engines = SEQUENCERS
     generations = (3, 4)
@@ -175,11 +167,6 @@ class CoreBarrier(Operation):
     @classmethod
     def meeting(cls, values: tuple[Any, ...], core: int) -> Meeting:
         return control.CoreBarrier.meeting((values[0], values[1]), core)
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        data, cores, engine = values
-        return (Instruction(control.CoreBarrier, engine, (data, cores)),)
 
 
 class Sendrecv(Operation):
@@ -247,10 +234,7 @@ class StorageBegin(Operation):
     """An allocation begins: its elements hold nothing yet. Costs no time."""
 
     name = "storage_begin"
+    machine = control.StorageBegin
     engines = SEQUENCERS
     public = False
     dst = Write(ANY_MEMORY)
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(control.StorageBegin, Engine.unknown, values),)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from isa.enums import Engine
 from isa.fields import SBUF_OR_HBM, Attribute, Kind, Read
 from isa.machine import debug
-from isa.spec import Instruction, Operation
+from isa.spec import Operation
 
 
 class DevicePrint(Operation):
@@ -17,12 +15,9 @@ class DevicePrint(Operation):
     """
 
     name = "device_print"
+    machine = debug.PrintTensor
     document = "nki/api/nki/language/__init__.py device_print"
     engines = (Engine.sync,)
     public = False
     tensor = Read(SBUF_OR_HBM)
     prefix = Attribute(kind=Kind.integers)
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(debug.PrintTensor, Engine.sync, values),)

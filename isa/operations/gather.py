@@ -8,7 +8,7 @@ from isa import rules
 from isa.enums import Engine
 from isa.fields import SBUF, Attribute, Kind, Read, Update, Write
 from isa.machine import gather
-from isa.spec import ISA, Instruction, Operation
+from isa.spec import ISA, Operation
 
 _SHUFFLE = ISA + "nc_stream_shuffle"
 _GATHER = ISA + "nc_n_gather"
@@ -37,6 +37,7 @@ class NcStreamShuffle(Operation):
     """
 
     name = "nc_stream_shuffle"
+    machine = gather.StreamShuffle
     document = _SHUFFLE
     engines = (Engine.vector,)
     dst = Update()
@@ -48,10 +49,6 @@ class NcStreamShuffle(Operation):
         rules.gather.shuffle_starts,
         rules.gather.shuffle_mask,
     )
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(gather.StreamShuffle, Engine.vector, values),)
 
 
 class NcNGather(Operation):
@@ -77,6 +74,7 @@ class NcNGather(Operation):
     """
 
     name = "nc_n_gather"
+    machine = gather.GatherElements
     document = _GATHER
     engines = (Engine.gpsimd,)
     dst = Write(SBUF)
@@ -87,10 +85,6 @@ class NcNGather(Operation):
         rules.sizes.same_partitions("dst", "data", document=_GATHER),
         rules.operands.same_dtype("dst", "data"),
     )
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(gather.GatherElements, Engine.gpsimd, values),)
 
 
 class LocalGather(Operation):
@@ -121,6 +115,7 @@ class LocalGather(Operation):
     """
 
     name = "local_gather"
+    machine = gather.LocalGather
     document = _LOCAL
     engines = (Engine.gpsimd,)
     dst = Write(SBUF)
@@ -146,7 +141,3 @@ class LocalGather(Operation):
     def resolve(cls, values: tuple[Any, ...], target: Any) -> tuple[Any, ...]:
         *others, count = values
         return (*others, rules.gather.gather_positions(others[2]) if count is None else count)
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(gather.LocalGather, Engine.gpsimd, values),)

@@ -35,6 +35,7 @@ class Iota(Operation):
     """
 
     name = "iota"
+    machine = gpsimd.Iota
     document = "nki/api/nki.isa.rst#nki.isa.iota"
     engines = (Engine.gpsimd,)
     dst = Write(SBUF)
@@ -42,10 +43,6 @@ class Iota(Operation):
     offset = Attribute(kind=Kind.value, default=0, limits=INT32)
     channel_multiplier = Attribute(kind=Kind.integer, default=0, limits=INT32)
     rules = (rules.operands.pattern_covers("pattern", "dst"),)
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(gpsimd.Iota, Engine.gpsimd, values),)
 
 
 class AffineSelect(Operation):

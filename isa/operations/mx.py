@@ -43,6 +43,7 @@ class QuantizeMx(Operation):
     """
 
     name = "quantize_mx"
+    machine = mx.QuantizeMx
     document = "nki/api/nki.isa.rst#nki.isa.quantize_mx"
     engines = (Engine.vector,)
     generations = (4,)
@@ -59,10 +60,6 @@ class QuantizeMx(Operation):
     def signature_decides(cls, values: tuple[Any, ...]) -> bool:
         """Scales lie in a quadrant of elements or not by both their addresses."""
         return not rules.starts.has_address(*values)
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(mx.QuantizeMx, Engine.vector, values),)
 
 
 class NcMatmulMx(Operation):

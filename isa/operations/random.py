@@ -13,7 +13,7 @@ from isa import rules
 from isa.enums import Engine
 from isa.fields import ON_CHIP, SBUF, Attribute, Kind, Read, Write
 from isa.machine import random
-from isa.spec import ISA, Instruction, Operation
+from isa.spec import ISA, Operation
 
 _INTEGERS = frozenset({"int8", "int16", "int32", "uint8", "uint16", "uint32"})
 _GENERATING = (Engine.vector, Engine.gpsimd)
@@ -41,16 +41,12 @@ class Rng(Operation):
     """
 
     name = "rng"
+    machine = random.RandomBits
     document = ISA + "rng"
     engines = _GENERATING
     dst = Write(ON_CHIP, dtypes=_INTEGERS)
     engine = Attribute(kind=Kind.engine, choices=_GENERATING, default=Engine.vector)
     rules = (rules.random.random_engine(ISA + "rng"),)
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        dst, engine = values
-        return (Instruction(random.RandomBits, engine, (dst,)),)
 
 
 class Rand2(Operation):
@@ -74,6 +70,7 @@ class Rand2(Operation):
     """
 
     name = "rand2"
+    machine = random.RandomUniform
     document = ISA + "rand2"
     engines = (Engine.vector,)
     generations = (4,)
@@ -95,10 +92,6 @@ class Rand2(Operation):
     def signature_decides(cls, values: tuple[Any, ...]) -> bool:
         """Two numbers are a range or not."""
         return any(rules.is_tensor(limit) for limit in values[1:])
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(random.RandomUniform, Engine.vector, values),)
 
 
 class Dropout(Operation):
@@ -123,6 +116,7 @@ class Dropout(Operation):
     """
 
     name = "dropout"
+    machine = random.Dropout
     document = ISA + "dropout"
     engines = (Engine.vector,)
     dst = Write(ON_CHIP)
@@ -139,10 +133,6 @@ class Dropout(Operation):
     def signature_decides(cls, values: tuple[Any, ...]) -> bool:
         """A number is a probability or not."""
         return rules.is_tensor(values[2])
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(random.Dropout, Engine.vector, values),)
 
 
 class SetRngSeed(Operation):
@@ -168,14 +158,11 @@ class SetRngSeed(Operation):
     """
 
     name = "set_rng_seed"
+    machine = random.SeedRandom
     document = ISA + "set_rng_seed"
     engines = (Engine.vector,)
     src_seeds = Read(ON_CHIP)
     rules = (rules.operands.one_element("src_seeds"), rules.random.seed_bits)
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(random.SeedRandom, Engine.vector, values),)
 
 
 class RandSetState(Operation):
@@ -200,6 +187,7 @@ class RandSetState(Operation):
     """
 
     name = "rand_set_state"
+    machine = random.SetRandomState
     document = ISA + "rand_set_state"
     engines = _GENERATING
     generations = (3, 4)
@@ -209,11 +197,6 @@ class RandSetState(Operation):
         rules.random.random_engine(ISA + "rand_set_state", states=True),
         rules.random.state_words("src_seeds", ISA + "rand_set_state"),
     )
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        seeds, engine = values
-        return (Instruction(random.SetRandomState, engine, (seeds,)),)
 
 
 class RandGetState(Operation):
@@ -239,6 +222,7 @@ class RandGetState(Operation):
     """
 
     name = "rand_get_state"
+    machine = random.GetRandomState
     document = ISA + "rand_get_state"
     engines = _GENERATING
     generations = (3, 4)
@@ -248,8 +232,3 @@ class RandGetState(Operation):
         rules.random.random_engine(ISA + "rand_get_state", states=True),
         rules.random.state_words("dst", ISA + "rand_get_state"),
     )
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        dst, engine = values
-        return (Instruction(random.GetRandomState, engine, (dst,)),)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from isa import rules
 from isa.enums import Engine, ReduceCommand
 from isa.fields import Attribute, Kind, Read, Write
 from isa.machine import scan
-from isa.spec import ISA, Instruction, Operation
+from isa.spec import ISA, Operation
 
 _CUMULATIVE_DTYPES = frozenset(
     {
@@ -51,6 +49,7 @@ class TensorTensorScan(Operation):
     """
 
     name = "tensor_tensor_scan"
+    machine = scan.TensorTensorScan
     document = ISA + "tensor_tensor_scan"
     engines = (Engine.vector,)
     dst = Write()
@@ -71,10 +70,6 @@ class TensorTensorScan(Operation):
         rules.operators.binary_operator("op0"),
         rules.operators.binary_operator("op1"),
     )
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(scan.TensorTensorScan, Engine.vector, values),)
 
 
 class TensorScalarCumulative(Operation):
@@ -104,6 +99,7 @@ class TensorScalarCumulative(Operation):
     """
 
     name = "tensor_scalar_cumulative"
+    machine = scan.TensorScalarCumulative
     document = ISA + "tensor_scalar_cumulative"
     engines = (Engine.vector,)
     dst = Write(dtypes=_CUMULATIVE_DTYPES, columns=True)
@@ -136,7 +132,3 @@ class TensorScalarCumulative(Operation):
             "nki/api/nki.isa.rst#nki.isa.tensor_scalar_cumulative", "src", (Engine.vector,)
         ),
     )
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(scan.TensorScalarCumulative, Engine.vector, values),)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from isa import rules
 from isa.enums import Engine
 from isa.fields import Attribute, Kind, Read, Write
 from isa.machine import search
-from isa.spec import ISA, Instruction, Operation
+from isa.spec import ISA, Operation
 
 _MAX8 = ISA + "max8"
 _FIND = ISA + "nc_find_index8"
@@ -37,6 +35,7 @@ class Max8(Operation):
     """
 
     name = "max8"
+    machine = search.Max8
     document = _MAX8
     engines = (Engine.vector,)
     dst = Write()
@@ -48,10 +47,6 @@ class Max8(Operation):
         rules.sizes.dimensions_at_most("src", 3, _MAX8),
         rules.sizes.dimensions_at_most("dst", 2, _MAX8),
     )
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(search.Max8, Engine.vector, values),)
 
 
 class NcFindIndex8(Operation):
@@ -78,6 +73,7 @@ class NcFindIndex8(Operation):
     """
 
     name = "nc_find_index8"
+    machine = search.FindIndex8
     document = _FIND
     engines = (Engine.vector,)
     dst = Write(dtypes=_INDEX_DTYPES)
@@ -92,10 +88,6 @@ class NcFindIndex8(Operation):
         rules.sizes.dimensions_at_most("vals", 3, _FIND),
         rules.sizes.dimensions_at_most("dst", 2, _FIND),
     )
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(search.FindIndex8, Engine.vector, values),)
 
 
 class NcMatchReplace8(Operation):
@@ -122,6 +114,7 @@ class NcMatchReplace8(Operation):
     """
 
     name = "nc_match_replace8"
+    machine = search.MatchReplace8
     document = _REPLACE
     engines = (Engine.vector,)
     dst = Write()
@@ -135,7 +128,3 @@ class NcMatchReplace8(Operation):
         rules.sizes.row_elements("vals", 8, _REPLACE),
         rules.sizes.row_elements("dst_idx", 8, _REPLACE),
     )
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(search.MatchReplace8, Engine.vector, values),)

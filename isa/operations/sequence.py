@@ -8,7 +8,7 @@ from isa import rules
 from isa.enums import Engine
 from isa.fields import INT32, SBUF, Attribute, Kind, Read, Update, Write
 from isa.machine import sequence
-from isa.spec import ISA, Instruction, Operation
+from isa.spec import ISA, Operation
 
 _BOUNDS = ISA + "sequence_bounds"
 _NONZERO = ISA + "nonzero_with_count"
@@ -37,6 +37,7 @@ class SequenceBounds(Operation):
     """
 
     name = "sequence_bounds"
+    machine = sequence.SequenceBounds
     document = _BOUNDS
     engines = (Engine.gpsimd,)
     dst = Write(SBUF, dtypes=_IDS)
@@ -48,10 +49,6 @@ class SequenceBounds(Operation):
             "dst", "segment_ids", lambda n: 2 * n, "two for each of", _BOUNDS
         ),
     )
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(sequence.SequenceBounds, Engine.gpsimd, values),)
 
 
 class NonzeroWithCount(Operation):
@@ -76,6 +73,7 @@ class NonzeroWithCount(Operation):
     """
 
     name = "nonzero_with_count"
+    machine = sequence.NonzeroWithCount
     document = _NONZERO
     engines = (Engine.gpsimd,)
     generations = (3, 4)
@@ -94,10 +92,6 @@ class NonzeroWithCount(Operation):
         """Slices that start differently may or may not come to lie in the same partitions."""
         dst, src, *_ = values
         return dst.first == src.first
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(sequence.NonzeroWithCount, Engine.gpsimd, values),)
 
 
 class TopK(Operation):
@@ -126,6 +120,7 @@ class TopK(Operation):
     """
 
     name = "topk"
+    machine = sequence.TopK
     document = _TOPK
     engines = (Engine.gpsimd,)
     val_dst = Write(SBUF, dtypes=frozenset({"bfloat16"}))
@@ -137,7 +132,3 @@ class TopK(Operation):
         rules.sizes.same_row_elements("val_dst", "idx_dst", document=_TOPK),
         rules.sequence.top_k_counts,
     )
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(sequence.TopK, Engine.gpsimd, values),)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from isa import rules
 from isa.enums import Engine
 from isa.fields import Read, Write
 from isa.machine import statistics
-from isa.spec import Instruction, Operation
+from isa.spec import Operation
 
 _STATS = "nki/api/nki.isa.rst#nki.isa.bn_stats"
 _AGGREGATE = "nki/api/nki.isa.rst#nki.isa.bn_aggr"
@@ -35,6 +33,7 @@ class BnStats(Operation):
     """
 
     name = "bn_stats"
+    machine = statistics.BnStats
     document = _STATS
     engines = (Engine.vector,)
     dst = Write()
@@ -44,10 +43,6 @@ class BnStats(Operation):
         rules.sizes.row_elements("dst", 6, _STATS),
         rules.sizes.row_elements_within("data", "batch_norm_free_max", _STATS),
     )
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(statistics.BnStats, Engine.vector, values),)
 
 
 class BnAggr(Operation):
@@ -72,6 +67,7 @@ class BnAggr(Operation):
     """
 
     name = "bn_aggr"
+    machine = statistics.BnAggregate
     document = _AGGREGATE
     engines = (Engine.vector,)
     dst = Write()
@@ -81,7 +77,3 @@ class BnAggr(Operation):
         rules.sizes.row_elements("dst", 2, _AGGREGATE),
         rules.sizes.row_elements_multiple("data", 3, _AGGREGATE),
     )
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(statistics.BnAggregate, Engine.vector, values),)

@@ -41,6 +41,7 @@ class TensorTensor(Operation):
     """
 
     name = "tensor_tensor"
+    machine = elementwise.TensorTensor
     document = ISA + "tensor_tensor"
     engines = (Engine.vector, Engine.gpsimd)
     dst = Write(columns=True)
@@ -74,11 +75,6 @@ class TensorTensor(Operation):
                 engine = Engine.gpsimd
         return dst, data1, data2, op, engine
 
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        dst, data1, data2, op, engine = values
-        return (Instruction(elementwise.TensorTensor, engine, (dst, data1, data2, op)),)
-
 
 class TensorScalar(Operation):
     """`dst = (data <op0> operand0) <op1> operand1`, the operands being numbers or [P, 1] columns.
@@ -106,6 +102,7 @@ class TensorScalar(Operation):
     """
 
     name = "tensor_scalar"
+    machine = elementwise.TensorScalar
     document = ISA + "tensor_scalar"
     engines = (Engine.vector, Engine.scalar, Engine.gpsimd)
     dst = Write(columns=True)
@@ -144,10 +141,6 @@ class TensorScalar(Operation):
             on_vector = all(Engine.vector in op.tensor_scalar_engines for op in wanted)
             return (*values[:-1], Engine.vector if on_vector else Engine.gpsimd)
         return values
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(elementwise.TensorScalar, values[-1], values[:-1]),)
 
 
 class ScalarTensorTensor(Operation):
@@ -229,6 +222,7 @@ class TensorCopy(Operation):
     """
 
     name = "tensor_copy"
+    machine = elementwise.TensorCopy
     document = ISA + "tensor_copy"
     engines = (Engine.vector, Engine.scalar, Engine.gpsimd)
     dst = Write(columns=True)
@@ -244,16 +238,6 @@ class TensorCopy(Operation):
             (Engine.vector, Engine.scalar),
         ),
     )
-
-    @classmethod
-    def resolve(cls, values: tuple[Any, ...], target: Any) -> tuple[Any, ...]:
-        dst, src, engine = values
-        return dst, src, Engine.vector if engine is Engine.unknown else engine
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        dst, src, engine = values
-        return (Instruction(elementwise.TensorCopy, engine, (dst, src)),)
 
 
 class TensorCopyPredicated(Operation):
@@ -277,6 +261,7 @@ class TensorCopyPredicated(Operation):
     """
 
     name = "tensor_copy_predicated"
+    machine = elementwise.CopyPredicated
     document = ISA + "tensor_copy_predicated"
     engines = (Engine.vector,)
     dst = Update(columns=True)
@@ -298,10 +283,6 @@ class TensorCopyPredicated(Operation):
         """A dtype of integers holds a number or not."""
         dst, src, *_ = values
         return rules.is_tensor(src) or DTYPES[dst.dtype].is_float
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(elementwise.CopyPredicated, Engine.vector, values),)
 
 
 class TensorReduce(Operation):
@@ -369,15 +350,12 @@ class Reciprocal(Operation):
     """
 
     name = "reciprocal"
+    machine = vector.Reciprocal
     document = ISA + "reciprocal"
     engines = (Engine.vector,)
     dst = Write()
     data = Read()
     rules = (rules.operands.same_elements("dst", "data"),)
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        return (Instruction(vector.Reciprocal, Engine.vector, values),)
 
 
 class Memset(Operation):
@@ -402,19 +380,10 @@ class Memset(Operation):
     """
 
     name = "memset"
+    machine = elementwise.Memset
     document = ISA + "memset"
     engines = (Engine.vector, Engine.gpsimd)
     dst = Write()
     value = Attribute(kind=Kind.number)
     engine = Attribute(kind=Kind.engine, choices=_VECTOR_GPSIMD, default=Engine.unknown)
     rules = (rules.operands.memset_value, rules.operands.gpsimd_no_psum)
-
-    @classmethod
-    def resolve(cls, values: tuple[Any, ...], target: Any) -> tuple[Any, ...]:
-        dst, value, engine = values
-        return dst, value, Engine.vector if engine is Engine.unknown else engine
-
-    @classmethod
-    def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        dst, value, engine = values
-        return (Instruction(elementwise.Memset, engine, (dst, value)),)
