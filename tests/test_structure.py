@@ -106,7 +106,7 @@ ORDER = (
         "passes",
         "pipeline",
     ),
-    *("reference", "verification", "advice", "transformations"),
+    *("reference", "verification", "transformations", "advice"),
     # What authors of kernels call.
     *("superseded", "keywords", "language", "errors", "isa", "trace", "eager", "ranks"),
     # Kernels as they are called and compiled.

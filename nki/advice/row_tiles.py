@@ -12,7 +12,7 @@ from nki.ir.begins import begun, begun_by, used_by, written_by
 from nki.ir.nodes import Access, LimitedAccess, Node, Op, Tensor, TracedKernel, operations, storages
 from nki.ir.rewrite import form_registers
 from nki.passes.analysis.dependences import engine_states
-from nki.transformations.moved_work import Contents
+from nki.transformations.moved_work import TensorContents
 from nki.transformations.rewrites import TransferOp, transfer, writers
 
 
@@ -87,7 +87,7 @@ class RowTiles:
         found.refused |= {tensor for tensor in found.tiles if not tensor.is_free}
         found.refused |= found.tiles.keys() - begun(nodes).keys()
         tiles = found.good()
-        contents = Contents(nodes, made)
+        contents = TensorContents(nodes, made)
         for tile in tiles:
             tile.in_order()
             tile.meaning = [
@@ -260,7 +260,7 @@ def _rows(view: Access) -> int:
     return int(view.shape[0]) if first and view.strides[0] == tensor.pitch else 0
 
 
-def _meaning(value: Any, tile: RowTile, contents: Contents) -> Any:
+def _meaning(value: Any, tile: RowTile, contents: TensorContents) -> Any:
     """Equal for values of operations that mean the same in two tiles."""
     if not isinstance(value, Access):
         return type(value), value

@@ -119,7 +119,7 @@ def is_named(tensor: Tensor, name: str) -> bool:
     return not name or name in (tensor.label, tensor.label.rpartition("/")[2])
 
 
-class Contents:
+class TensorContents:
     """What tensors are made of: `of` is equal for tensors of a list of nodes that are made alike of
     the same. Of tensors that are not in `made` the same is what they hold between two writes."""
 

@@ -11,9 +11,9 @@ from nki.ir.replace import Renamed
 from nki.ir.rewrite import Numbering
 from nki.transformations.moved_work import (
     Choice,
-    Contents,
     Made,
     MovableWork,
+    TensorContents,
     in_sbuf,
     is_named,
     with_inputs,
@@ -118,7 +118,7 @@ def reused(
     """A list in which the first of tensors that are made alike serves instead of others that are
     wanted, and so do those that they are made of; None if there are none. With `uses`, a tensor
     serves for so many, itself included."""
-    contents = Contents(nodes, made)
+    contents = TensorContents(nodes, made)
     places = {node: place for place, node in enumerate(nodes)}
     first: dict[Any, tuple[Tensor, int]] = {}
     alike: dict[Tensor, Tensor] = {}
