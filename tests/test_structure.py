@@ -37,7 +37,6 @@ TABLES = ("isa/operations/", "isa/machine/")
 """Where the names of rows may be spelled out."""
 
 ABSTRACT = {
-    "isa/spec.py": {"Operation"},
     "nki/ir/context.py": {"Context"},
     "simulator/views.py": {"PlacedAccess"},
 }
