@@ -6,11 +6,12 @@ Prints microseconds of CPU time an operation for tracing, the passes on tile IR,
 them and the race proof, and the peak memory of the process, for the same operations written
 straight, with one loop behind them, and as loops of ten or a hundred operations; for two cores that
 run one source, each on its own rows, an operation of one core (they are compiled once, so that
-passes and stages are one figure). Loops of ten and of a hundred are alike but for their rows, and
-what is alike is decided once. Those of "each loop another" are not (at most ten loops of a hundred
-operations, 32 trips each): how many copies of its body pay is modelled for each of them. `before`
-is what passes and proof together took when one loop anywhere sent the whole body to passes over
-objects (measured at 10,000 operations).
+passes and stages are one figure). Each body is the first one that its process compiles; modules
+that this loads are there as bytecode, as installed ones are. Loops of ten and of a hundred are
+alike but for their rows, and what is alike is decided once. Those of "each loop another" are not
+(at most ten loops of a hundred operations, 32 trips each): how many copies of its body pay is
+modelled for each of them. `before` is what passes and proof together took when one loop anywhere
+sent the whole body to passes over objects (measured at 10,000 operations).
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import time
 import warnings
 from itertools import pairwise
 from multiprocessing import get_context
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import nki
 import nki.isa as nisa
@@ -34,6 +37,8 @@ from nki.verification import verify_program
 GOALS = {"straight": 20, "one loop": 30, "loops of 10": 30, "loops of 100": 30}
 BEFORE = {"straight": 25, "one loop": 47, "loops of 10": 172, "loops of 100": 70}
 """Microseconds an operation, of passes and proof together."""
+
+HEADS = "       trace  passes  stages   proof   compile  before    goal     MiB"
 
 ROWS, WIDE = 4096, 64
 
@@ -81,9 +86,11 @@ def cases(operations):
     }
 
 
-def measured(name, operations):
-    """(operations, seconds of each part, peak memory in MiB), in a process of its own."""
+def measured(name, operations, bytecode):
+    """(operations, seconds of each part, peak memory in MiB), in a process of its own. `bytecode`
+    is the folder of that of modules."""
     warnings.simplefilter("ignore")
+    sys.dont_write_bytecode, sys.pycache_prefix = False, bytecode
     kernel, arguments = cases(operations)[name]
     a = nki.TensorSpec((ROWS, WIDE), nl.float32)
     moments = [time.process_time()]
@@ -105,18 +112,27 @@ def measured(name, operations):
     return count, seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+def alone(*arguments: Any) -> tuple[int, list[float], float]:
+    """`measured` in a process of its own."""
+    with get_context("spawn").Pool(1) as pool:
+        return pool.apply(measured, arguments)
+
+
 def main() -> None:
     sizes = list(map(int, sys.argv[1:])) or [10_000]
-    print("us an operation        trace  passes  stages   proof   compile  before    goal     MiB")
-    for operations in sizes:
-        print(f"{operations:,} operations")
-        for name in cases(operations):
-            with get_context("spawn").Pool(1) as pool:
-                count, seconds, peak = pool.apply(measured, (name, operations))
-            each = [1e6 * second / count for second in seconds]
-            row = f"  {name:18}" + "".join(f"{us:8.1f}" for us in each)
-            row += f"{sum(each[1:]):10.1f}{BEFORE.get(name, ''):>8}{GOALS.get(name, ''):>8}"
-            print(f"{row}{peak:8.0f}")
+    with TemporaryDirectory() as folder:
+        alone("straight", 3000, folder)
+        print(
+            "us an operation        trace  passes  stages   proof   compile  before    goal     MiB"
+        )
+        for operations in sizes:
+            print(f"{operations:,} operations")
+            for name in cases(operations):
+                count, seconds, peak = alone(name, operations, folder)
+                each = [1e6 * second / count for second in seconds]
+                row = f"  {name:18}" + "".join(f"{us:8.1f}" for us in each)
+                row += f"{sum(each[1:]):10.1f}{BEFORE.get(name, ''):>8}{GOALS.get(name, ''):>8}"
+                print(f"{row}{peak:8.0f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -276,7 +276,8 @@ Node = Op | Loop | While
 class TracedKernel:
     """A traced kernel. `parameters` are the input tensors in call order (None entries do not
     occur: arguments that are not tensors are part of the specialisation), `results` the output
-    tensors in return order, `bodies` one node list per core."""
+    tensors in return order, `bodies` one node list per core. `facts` are what passes have found out
+    about the bodies, by names of theirs."""
 
     name: str
     target: str
@@ -288,10 +289,11 @@ class TracedKernel:
     symbols: list[Any] = field(default_factory=list)
     guards: list[Guard] = field(default_factory=list)
     placement: dict[Tensor, tuple[int, int]] | None = None
+    facts: dict[Any, Any] = field(default_factory=dict, init=False)
 
     @property
     def has_loops(self) -> bool:
-        return any(not isinstance(node, Op) for body in self.bodies for node in body)
+        return any(not {Op}.issuperset(map(type, body)) for body in self.bodies)
 
     def with_bodies(
         self,

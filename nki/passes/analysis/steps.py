@@ -128,7 +128,7 @@ def expand(nodes: list[Node], target: Target) -> Expanded:
     every transfer on the queue of its engine."""
     owners: list[Engine] = []
     tree = _expand(nodes, target, 0, owners)
-    if any(not isinstance(item, (Step, _Begin)) for item in tree):  # there are registers
+    if not {Step, _Begin}.issuperset(map(type, tree)):  # there are registers
         needs: dict[Register, set[int]] = {}
         _, others = _enter(tree, needs)
         while _spread(others, needs):

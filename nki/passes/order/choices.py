@@ -19,7 +19,7 @@ class EngineChoice(ABC):
     def __init__(self, kernel: TracedKernel, nodes: list[Node]) -> None:
         self.target = TARGETS[kernel.target]
         self.costs = costs_of(self.target)
-        self.named = {other for op in operations(nodes) for other in op.after}
+        self.named = {other for op in operations(nodes) if op.after for other in op.after}
 
     @abstractmethod
     def moved(self, own: list[Op]) -> dict[Op, Op]:
@@ -27,7 +27,10 @@ class EngineChoice(ABC):
 
     def level(self, nodes: list[Node]) -> list[Node]:
         """Nodes with the engines of every list of them chosen; themselves where none changes."""
-        moved = self.moved([node for node in nodes if isinstance(node, Op)])
+        own = [node for node in nodes if isinstance(node, Op)]
+        moved = self.moved(own)
+        if not moved and len(own) == len(nodes):
+            return nodes
         result = [
             moved.get(node, node) if isinstance(node, Op) else self._inside(node) for node in nodes
         ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ from nki.passes.order.precedence import Precedence
 from nki.passes.order.schedule import WINDOW, Timing, busy_ns, costs_of, timing_columns, waiting_ns
 from nki.passes.order.trips import trip_count
 from nki.passes.place.allocate import in_order, turns
-from nki.passes.place.live_ranges import Life, LiveRanges
+from nki.passes.place.live_ranges import Life, LiveRanges, ranges_of
 
 WINDOWS = (1024, 256)
 """How many operations may be overtaken at once, in the orders that are tried."""
@@ -147,7 +147,7 @@ class _Body:
     @cached_property
     def live(self) -> _Live:
         """What is live in the author's order."""
-        return _Live(self.body, self.target)
+        return _Live(ranges_of(self.kernel, self.body), self.target)
 
     def run(self) -> list[Node]:
         """The nodes in their new order; the body itself where nothing pays or fits."""
@@ -282,9 +282,7 @@ class _Live:
     have whole banks, as they do while there are some. `across` is what of SBUF is live before a
     position and at it."""
 
-    def __init__(self, body: list[Node], target: Target) -> None:
-        ranges = LiveRanges()
-        ranges.scan(body)
+    def __init__(self, ranges: LiveRanges, target: Target) -> None:
         self.capacity = (
             target.sbuf_bytes_per_partition.value,
             target.psum_bytes_per_partition.value,
@@ -454,9 +452,12 @@ def _parts(nodes: list[Node]) -> Iterator[list[Op] | Node]:
     stands between them."""
     stretch: list[Op] = []
     for node in nodes:
-        if isinstance(node, Op) and _moves(node):
-            stretch.append(node)
-            continue
+        if isinstance(node, Op):
+            row: Any = node.row  # to type checkers a class of it has no hash
+            on_chip = row is StorageBegin and node.values[0].storage.memory.on_chip
+            if on_chip or (row is not StorageBegin and _moves(row)):
+                stretch.append(node)
+                continue
         if stretch:
             yield stretch
             stretch = []
@@ -465,8 +466,8 @@ def _parts(nodes: list[Node]) -> Iterator[list[Op] | Node]:
         yield stretch
 
 
-def _moves(op: Op) -> bool:
-    """Whether an operation may change places: it neither steers a stream nor lets cores meet."""
-    if op.row is StorageBegin:
-        return bool(op.values[0].storage.memory.on_chip)
-    return op.row.minimum_cores == 1 and op.row.engines != SEQUENCERS
+@cache
+def _moves(row: Any) -> bool:
+    """Whether operations of a row may change places: they neither steer a stream nor let cores
+    meet."""
+    return row.minimum_cores == 1 and row.engines != SEQUENCERS

@@ -32,7 +32,7 @@ from isa.columns import (
     starts_of,
 )
 from isa.fields import Kind
-from isa.spec import Instruction, MachineInstruction
+from isa.spec import Instruction
 from isa.target import Target
 from nki.ir.nodes import Access, Op, Register
 from nki.passes.analysis.body import Body
@@ -166,11 +166,11 @@ class Costs:
     def _cost(self, step: Step) -> Any:
         """What a step costs, as in `Timing`."""
         instruction = step.instruction
-        signature: list[Any] = [instruction.row, step.engine]
+        row: Any = instruction.row  # to type checkers a class of it has no hash
+        signature: list[Any] = [row, step.engine]
         for access in step.accesses:
-            memory = access.storage.memory
-            signature.append((memory, access.dtype, access.shape, access.strides))
-        for index in self._decisive(instruction.row):
+            signature += access.storage.memory, access.dtype, access.shape, access.strides
+        for index in _decisive(row):
             value = instruction.values[index]
             signature.append(getattr(value, "name", value))
         key = tuple(signature)
@@ -178,12 +178,6 @@ class Costs:
         if found is None:
             found = self._known[key] = self._measure(step)
         return found
-
-    def _decisive(self, row: type[MachineInstruction]) -> tuple[int, ...]:
-        """The positions of the attributes on which times depend."""
-        assert row.cost is not None
-        functions = (i for i, _, a in row.attributes if a.kind is Kind.activation)
-        return (*row.cost.attributes(row), *functions)
 
     def _measure(self, step: Step) -> Any:
         from simulator.timing.dma import plan_transfer
@@ -212,6 +206,13 @@ class Costs:
         ]
         table = tables[0] if tables else None
         return step.engine, measured.interval_ns, measured.completion_ns, transfer, table
+
+
+@cache
+def _decisive(row: Any) -> tuple[int, ...]:
+    """The positions of the attributes on which times depend."""
+    functions = (i for i, _, a in row.attributes if a.kind is Kind.activation)
+    return (*row.cost.attributes(row), *functions)
 
 
 _NO_REGISTERS: dict[Register, int] = {}

@@ -22,7 +22,7 @@ from nki.ir.locations import resolve
 from nki.ir.nodes import Node, Tensor, TracedKernel
 from nki.ir.rewrite import Numbering
 from nki.passes.place import quadrants
-from nki.passes.place.live_ranges import Life, LiveRanges
+from nki.passes.place.live_ranges import Life, LiveRanges, ranges_of
 from nki.passes.place.packing import (
     ALIGNMENT,
     largest_first,
@@ -72,17 +72,20 @@ class Allocate:
         placed: Places = {}
         numbering = Numbering(kernel.tensors, [])
         for body in kernel.bodies:
-            nodes, places = allocate(body, target, numbering)
+            nodes, places = allocate(ranges_of(kernel, body), body, target, numbering)
             bodies.append(nodes)
             placed.update(places)
         tensors = [t for t in numbering.tensors if not t.memory.on_chip or t in placed]
         return kernel.with_bodies(bodies, tensors, placed)
 
 
-def allocate(body: list[Node], target: Target, numbering: Numbering) -> Allocation:
-    """The nodes of a body and where its tensors go, in the author's order if that fits."""
+def allocate(
+    ranges: LiveRanges, body: list[Node], target: Target, numbering: Numbering
+) -> Allocation:
+    """The nodes of a body with some live ranges, and where its tensors go, in the author's order if
+    that fits."""
     try:
-        return in_order(body, target)
+        return _in_order(ranges, body, target)
     except NeuronError as error:
         lacking = _lacking(error)
         found = _reordered(body, target) or _with_spills(body, lacking, target, numbering)
@@ -162,17 +165,21 @@ large enough."""
 
 
 def in_order(body: list[Node], target: Target, search: bool = True) -> Allocation:
-    ranges = LiveRanges()
-    nodes = ranges.scan(body)
+    """The nodes of a body and where its tensors go in its order."""
+    return _in_order(LiveRanges(body), body, target, search)
+
+
+def _in_order(
+    ranges: LiveRanges, body: list[Node], target: Target, search: bool = True
+) -> Allocation:
     movable = partial(quadrants.movable, body, target)
-    return nodes, place_all(ranges.lives(), target, movable, search)
+    return ranges.nodes, place_all(ranges.lives(), target, movable, search)
 
 
 def turns(body: list[Node], target: Target) -> bool:
     """Whether the tensors of a body have places by round robin, so that each has those that have
     been free for longest: others may wait for one another."""
-    ranges = LiveRanges()
-    ranges.scan(body)
+    ranges = LiveRanges(body)
     return all(
         OffsetSweep(_moving(lives), _fixed(lives), *_geometry(memory, target), rotate=True).run()
         is None
@@ -299,8 +306,7 @@ def check_addresses(kernel: TracedKernel) -> None:
         return
     target = TARGETS[kernel.target]
     for body in kernel.bodies:
-        ranges = LiveRanges()
-        ranges.scan(body)
+        ranges = LiveRanges(body)
         for memory, lives in ranges.lives().items():
             _check_fixed(_fixed(lives), memory, _geometry(memory, target)[0])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isa.enums import Memory
 from isa.operations.control import StorageBegin
-from nki.ir.nodes import Access, Node, Op, Tensor
+from nki.ir.nodes import Access, Node, Op, Tensor, TracedKernel
 from nki.ir.rewrite import with_body
 
 
@@ -31,12 +31,25 @@ class Life:
         return self.tensor.address
 
 
-class LiveRanges:
-    """Numbers the nodes of a body and finds the first and last access of every tensor."""
+def ranges_of(kernel: TracedKernel, nodes: list[Node]) -> LiveRanges:
+    """The live ranges in some nodes; those in a body of the kernel are found once."""
+    for core, body in enumerate(kernel.bodies):
+        if body is nodes:
+            found = kernel.facts.get((LiveRanges, core)) or LiveRanges(nodes)
+            kernel.facts[LiveRanges, core] = found
+            assert isinstance(found, LiveRanges)
+            return found
+    return LiveRanges(nodes)
 
-    def __init__(self) -> None:
+
+class LiveRanges:
+    """Numbers the nodes of a body and finds the first and last access of every tensor. `nodes` are
+    the body with each storage_begin moved to just before the first use."""
+
+    def __init__(self, body: list[Node]) -> None:
         self._position = 0
         self._lives: dict[Tensor, Life] = {}
+        self.nodes = self._scan(body, None)
 
     @property
     def count(self) -> int:
@@ -50,9 +63,8 @@ class LiveRanges:
             found[tensor.memory].append(life)
         return found
 
-    def scan(self, nodes: list[Node], inside: dict[Tensor, None] | None = None) -> list[Node]:
-        """The nodes with each storage_begin moved to just before the first use. `inside`
-        gets all tensors that they use."""
+    def _scan(self, nodes: list[Node], inside: dict[Tensor, None] | None) -> list[Node]:
+        """The nodes of a list, as in `nodes`. `inside` gets all tensors that they use."""
         begun: dict[Tensor, Op] = {}
         result: list[Node] = []
         lives = self._lives
@@ -60,7 +72,7 @@ class LiveRanges:
             if not isinstance(node, Op):
                 first = self._position + 1
                 within: dict[Tensor, None] = {}
-                body = self.scan(node.body, within)
+                body = self._scan(node.body, within)
                 if inside is not None:
                     inside |= within
                 for tensor in filter(begun.__contains__, within):
