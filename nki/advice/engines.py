@@ -152,7 +152,7 @@ def _on(op: Op, engine: Engine, kernel: TracedKernel) -> Op | None:
 def _started_by_any(op: Op, kernel: TracedKernel) -> Op | None:
     """The transfer without the engine that its author names; None where the author cannot name one,
     as for descriptors that are written before the run."""
-    return None if DgeMode.none in op.values else _open(op)
+    return None if any(value is DgeMode.none for value in op.values) else _open(op)
 
 
 def _by_hardware(op: Op, kernel: TracedKernel) -> Op | None:

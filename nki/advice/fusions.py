@@ -13,11 +13,11 @@ from isa.rules import check_call
 from isa.spec import Operation
 from isa.target import TARGETS
 from nki.advice.changed import Changed, Line, line_of
-from nki.advice.reads import Fields, is_dead, same_view
+from nki.advice.reads import Fields, TensorUses, same_view
 from nki.ir.begins import begin, written_by
 from nki.ir.nodes import Access, Node, Op, Tensor, TracedKernel
 from nki.ir.rewrite import Numbering
-from nki.transformations.rewrites import is_whole, mentions, rewritten, writers
+from nki.transformations.rewrites import is_whole, rewritten, writers
 
 Fuse = Callable[[Fields, Fields, Numbering], "Fused | None"]
 
@@ -103,10 +103,11 @@ class _Fusing:
     def nodes(self, nodes: list[Node], numbering: Numbering) -> list[Node] | None:
         """The nodes with pairs fused; None without any."""
         replaced: dict[int, list[Node]] = {}
+        uses = TensorUses(self.kernel, nodes)
         for index, node in enumerate(nodes):
             if not isinstance(node, Op) or node.row is not self.fusion.first or index in replaced:
                 continue
-            other = self._second(nodes, index)
+            other = self._second(uses, index)
             if other is None or other in replaced:
                 continue
             made = self._made(node, nodes[other], numbering)
@@ -116,21 +117,21 @@ class _Fusing:
             return None
         return [new for i, node in enumerate(nodes) for new in replaced.get(i, [node])]
 
-    def _second(self, nodes: list[Node], index: int) -> int | None:
+    def _second(self, uses: TensorUses, index: int) -> int | None:
         """Where the other operation is, if both may become one there."""
+        nodes = uses.nodes
         first = nodes[index]
         assert isinstance(first, Op)
         result = first.fields["dst"]
         tensor = result.storage
         sources = {value.storage for value in first.values if isinstance(value, Access)} - {tensor}
-        for number in range(index + 1, len(nodes)):
-            node = nodes[number]
-            if mentions(node, tensor):
-                fits = isinstance(node, Op) and self._fits(first, node, result)
-                ends = self.fusion.keeps or is_dead(self.kernel, nodes, number, tensor, result)
-                return number if fits and ends else None
-            if not isinstance(node, Op) or not sources.isdisjoint(written_by(node)):
+        for number in uses.after(index, tensor)[:1]:
+            between, node = nodes[index + 1 : number], nodes[number]
+            if any(not isinstance(n, Op) or sources & set(written_by(n)) for n in between):
                 return None
+            fits = isinstance(node, Op) and self._fits(first, node, result)
+            ends = self.fusion.keeps or uses.is_dead(number, tensor, result)
+            return number if fits and ends else None
         return None
 
     def _fits(self, first: Op, second: Op, result: Access) -> bool:

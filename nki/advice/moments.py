@@ -14,11 +14,11 @@ from isa.rules import check_call
 from isa.spec import Operation
 from isa.target import TARGETS
 from nki.advice.changed import Changed, Line, line_of
-from nki.advice.reads import Fields, is_unread, same_view
+from nki.advice.reads import Fields, TensorUses, same_view
 from nki.ir.begins import begin, begun_by, written_by
 from nki.ir.nodes import Access, Node, Op, Tensor, TracedKernel
 from nki.ir.rewrite import Numbering
-from nki.transformations.rewrites import mentions, rewritten
+from nki.transformations.rewrites import rewritten
 
 ADD, MULTIPLY, SUBTRACT = ALU["add"], ALU["multiply"], ALU["subtract"]
 
@@ -79,16 +79,17 @@ class _Replacing:
     def nodes(self, nodes: list[Node], numbering: Numbering) -> list[Node] | None:
         """The nodes with moments for sums; None without any."""
         replaced: dict[int, list[Node]] = {}
+        uses = TensorUses(self.kernel, nodes)
         for index, node in enumerate(nodes):
             if not isinstance(node, Op) or not _is_row_sum(node):
                 continue
-            sums = _Watched(self.kernel, nodes, index).sums()
+            sums = _Watched(uses, index).sums()
             if sums is None:
                 continue
             ops = [one for i in (index, *sums.gone) if isinstance(one := nodes[i], Op)]
             if self.line not in map(line_of, ops):
                 continue
-            made = _made(self.kernel, nodes, sums, numbering)
+            made = _made(uses, sums, numbering)
             if made is not None and not replaced.keys() & made.keys():
                 replaced |= made
                 self.ops.update(ops)
@@ -101,11 +102,11 @@ class _Watched:
     """What views hold after the sum of a tile: the tile, its sum, the mean, the negative mean, the
     tile minus its mean, or squares with the operation that makes them."""
 
-    def __init__(self, kernel: TracedKernel, nodes: list[Node], first: int) -> None:
-        op = nodes[first]
+    def __init__(self, uses: TensorUses, first: int) -> None:
+        op = uses.nodes[first]
         assert isinstance(op, Op)
         fields = op.fields
-        self.kernel, self.all, self.first = kernel, nodes, first
+        self.uses, self.all, self.first = uses, uses.nodes, first
         self.data: Access = fields["data"]
         self.size = self.data.shape[-1]
         self.held: list[tuple[str, Access, int]] = [
@@ -168,7 +169,7 @@ class _Watched:
         if row is TensorReduce and _sums_up(fields):
             for kind, view, at in self.held:
                 if kind.startswith("squares") and same_view(fields["data"], view):
-                    if not self._is_unread(number, view):
+                    if not self.uses.is_unread(number, view.storage, view):
                         return None
                     rest = kind != "squares"
                     return _Sums(self.first, (at, number), fields["dst"], rest)
@@ -177,12 +178,9 @@ class _Watched:
         if is_summed and fields.get("reduce_op") is ADD and fields["reduce_res"] is not None:
             what = self._squared(fields)
             if what and fields.get("reduce_cmd") in commands:
-                if self._is_unread(number, fields["dst"]):
+                if self.uses.is_unread(number, fields["dst"].storage, fields["dst"]):
                     return _Sums(self.first, (number,), fields["reduce_res"], what == "rest")
         return None
-
-    def _is_unread(self, number: int, view: Access) -> bool:
-        return is_unread(self.kernel, self.all, number, view.storage, view)
 
 
 def _is_row_sum(op: Op) -> bool:
@@ -200,16 +198,15 @@ def _sums_up(fields: Fields) -> bool:
     return whole and fields["op"] is ADD and not fields["negate"]
 
 
-def _made(
-    kernel: TracedKernel, nodes: list[Node], sums: _Sums, numbering: Numbering
-) -> dict[int, list[Node]] | None:
+def _made(uses: TensorUses, sums: _Sums, numbering: Numbering) -> dict[int, list[Node]] | None:
     """What stands in the place of the sums, and of means that are made of them: by number of the
     node."""
+    nodes, target = uses.nodes, TARGETS[uses.kernel.target]
     at, last = nodes[sums.first], nodes[sums.gone[-1]]
     assert isinstance(at, Op) and isinstance(last, Op)
     total, data = at.fields["dst"], at.fields["data"]
     rows, size = data.shape
-    most = TARGETS[kernel.target].batch_norm_free_max.value
+    most = target.batch_norm_free_max.value
     starts = range(0, size, most)
     stats = _tile(numbering, data.storage, rows, _OF_A_CALL * len(starts))
     moments = _tile(numbering, data.storage, rows, _MOMENTS)
@@ -238,7 +235,7 @@ def _made(
         (sums.first, before, total, mean),
         (sums.gone[-1], after, sums.squares, variance),
     ):
-        means = _means(kernel, nodes, number, result, size)
+        means = _means(uses, number, result, size)
         if means is None:
             here.append(_product(nodes[number], result, moment, size))
         for reader, factor in (means or {}).items():
@@ -246,29 +243,25 @@ def _made(
             assert isinstance(op, Op)
             made[reader] = [_product(op, op.fields["dst"], moment, factor)]
     made |= {sums.first: before, sums.gone[-1]: after}
-    target = TARGETS[kernel.target]
     ops = [op for new in made.values() for op in new if isinstance(op, Op)]
     refused = any(check_call(op.row, op.values, target) is not None for op in ops)
     return None if refused else made
 
 
-def _means(
-    kernel: TracedKernel, nodes: list[Node], number: int, view: Access, size: int
-) -> dict[int, int] | None:
+def _means(uses: TensorUses, number: int, view: Access, size: int) -> dict[int, int] | None:
     """The operations that divide a sum by the number of elements, with the sign that they give it,
     if nobody else reads the sum."""
     found: dict[int, int] = {}
-    for index in range(number + 1, len(nodes)):
-        node = nodes[index]
+    for index in uses.after(number, view.storage):
+        node = uses.nodes[index]
         if begun_by(node) is view.storage:
             break
-        if mentions(node, view.storage):
-            sign = _sign(node, view, size) if isinstance(node, Op) else 0
-            if not sign:
-                return None
-            found[index] = sign
+        sign = _sign(node, view, size) if isinstance(node, Op) else 0
+        if not sign:
+            return None
+        found[index] = sign
     last = max(found, default=number)
-    return found if is_unread(kernel, nodes, last, view.storage, view) else None
+    return found if uses.is_unread(last, view.storage, view) else None
 
 
 def _sign(op: Op, view: Access, size: int) -> int:

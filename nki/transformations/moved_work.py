@@ -121,32 +121,39 @@ def is_named(tensor: Tensor, name: str) -> bool:
 
 class TensorContents:
     """What tensors are made of: `of` is equal for tensors of a list of nodes that are made alike of
-    the same. Of tensors that are not in `made` the same is what they hold between two writes."""
+    the same. Of tensors that are not in `made` the same is what they hold between two writes.
+
+    A content is a number that stands for all that a tensor is made of, however deep.
+    """
 
     def __init__(self, nodes: list[Node], made: Made) -> None:
         self.made = made
-        self._keys: dict[Tensor, Any] = {}
+        self._numbers: dict[Tensor, int] = {}
         self._versions: dict[Op, dict[Tensor, int]] = {}
         making = {op for ops in made.values() for op in ops}
         writes: Counter[Tensor] = Counter()
-        for node in nodes:
+        places: dict[Node, int] = {}
+        for place, node in enumerate(nodes):
             if isinstance(node, Op) and node in making:
+                places[node] = place
                 self._versions[node] = {tensor: writes[tensor] for tensor in tensors_of(node)}
             writes.update(written_by(node))
-
-    def of(self, tensor: Tensor) -> Any:
-        """The content of a tensor that is made."""
-        if tensor not in self._keys:
-            self._keys[tensor] = tensor  # what two tensors make of each other is like nothing else
+        known: dict[Any, int] = {}
+        for tensor in sorted(made, key=lambda one: places[made[one][-1]]):
             ops = tuple(
                 (op.row, tuple(self._value(op, place, tensor) for place in range(len(op.values))))
-                for op in self.made[tensor]
+                for op in made[tensor]
             )
-            self._keys[tensor] = tensor.memory, tensor.shape, tensor.dtype, tensor.core, ops
-        return self._keys[tensor]
+            key = tensor.memory, tensor.shape, tensor.dtype, tensor.core, ops
+            self._numbers[tensor] = known.setdefault(key, len(known))
+
+    def of(self, tensor: Tensor) -> int:
+        """The content of a tensor that is made."""
+        return self._numbers[tensor]
 
     def _value(self, op: Op, place: int, tensor: Tensor) -> Any:
-        """What an operand or an attribute is, for the content of a tensor."""
+        """What an operand or an attribute is, for the content of a tensor. What two tensors make of
+        each other is like nothing else."""
         value = op.values[place]
         if isinstance(value, Affine):
             return structure(value)
@@ -154,6 +161,7 @@ class TensorContents:
             return type(value), value if value.__hash__ else repr(value)
         of = value.storage
         if of is tensor or place not in op.row.reads:
-            return of is tensor, value.geometry
-        held = self.of(of) if of in self.made else (of, self._versions[op][of])
-        return held, value.geometry
+            return "this" if of is tensor else "another", value.geometry
+        if of in self._numbers:
+            return self._numbers[of], value.geometry
+        return (of, "alone" if of in self.made else self._versions[op][of]), value.geometry

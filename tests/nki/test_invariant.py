@@ -198,3 +198,35 @@ def test_what_is_made_last_does_not_serve_before() -> None:
     assert first == []
     (one,) = last
     np.testing.assert_allclose(run(compile_kernel(one.kernel), [A, G]).outputs[0], 5 * G, rtol=1e-6)
+
+
+def test_a_long_chain_of_values_that_are_used_twice_is_looked_at_once_each() -> None:
+    @nki.jit(target="trn2")
+    def kernel(g):
+        out = nl.ndarray(g.shape, dtype=g.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(g)
+        for _ in range(400):
+            tile = nl.add(tile, tile)  # repeated
+        nl.store(out, tile)
+        return out
+
+    traced = kernel.trace(nki.TensorSpec((1, 16), nl.float32))
+    assert list(hoisted_work(traced, (__file__, line_in(kernel)))) == []
+
+
+def test_values_that_are_made_alike_of_alike_values_come_once() -> None:
+    @nki.jit(target="trn2")
+    def kernel(g):
+        out = nl.ndarray((2, *g.shape), dtype=g.dtype, buffer=nl.shared_hbm)
+        for half in range(2):
+            once = nl.exp(nl.load(g))
+            nl.store(out[half], nl.multiply(once, once))  # repeated
+        return out
+
+    traced = kernel.trace(nki.TensorSpec((4, 16), nl.float32))
+    (changed,) = hoisted_work(traced, (__file__, line_in(kernel)))
+    values = np.linspace(-1, 1, 64, dtype=np.float32).reshape(4, 16)
+    (output,), (wanted,) = (
+        run(compile_kernel(each), [values]).outputs for each in (changed.kernel, traced)
+    )
+    np.testing.assert_array_equal(output, wanted)

@@ -166,3 +166,26 @@ def test_calls_of_one_line_have_rows_of_their_own():
     assert lines[exp] == lines[copy] == lines["x = nl.load(a)"] + 2
     rows = [row for row in report.text().splitlines() if f"test_verdict.py:{lines[exp]} " in row]
     assert {text for text in (exp[:28], copy) for row in rows if text in row} == {exp[:28], copy}
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_changes_are_found_at_lines_that_use_registers(change) -> None:
+    def at_register(rows):
+        register = nisa.register_alloc()
+        nisa.register_load(register, rows)
+        return register
+
+    @nki.jit(target="trn2")
+    def kernel(a, rows):
+        out = nl.ndarray((16, 64), dtype=a.dtype, buffer=nl.shared_hbm)
+        tile = nl.ndarray((16, 64), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=a[nl.ds(at_register(nl.load(rows)), 16), :])
+        nl.store(out, nl.exp(tile))
+        return out
+
+    traced = kernel.trace(nki.TensorSpec((128, 64), nl.float32), nki.TensorSpec((1, 1), nl.int32))
+    ops = [op for body in traced.bodies for op in operations(body)]
+    assert any(op.row.register_writes for op in ops)
+    for line in {line_of(op): None for op in ops if line_of(op) is not None}:
+        for changed in change(traced, line):
+            verify_program(compile_kernel(changed.kernel))
