@@ -38,6 +38,8 @@ ENTRY e {{
         ((2560, 4200), 0),  # and their tiles are a loop
         ((37, 63, 241), 1),  # elements of a batch and parts of their columns
         ((133, 9, 700), 1),  # what full partitions leave of a batch has shares of its own
+        ((45, 150, 565), 1),  # groups of rows of few elements of a batch
+        ((11, 131, 2829), 1),
         ((3, 5, 7, 11), 2),
     ],
 )
@@ -56,9 +58,10 @@ def test_columns_of_any_count_are_summed(type: str, sizes: tuple[int, ...], axis
     assert np.all(error <= 1e-5 * terms[finite] + rounding)
 
 
+@pytest.mark.parametrize("sizes", [(67, 131, 19), (45, 150, 565)])
 @pytest.mark.parametrize("fold", ["maximum", "multiply"])
-def test_columns_of_any_count_are_folded(fold: str) -> None:
-    x = np.random.default_rng(2).uniform(0.9, 1.1, (67, 131, 19)).astype(np.float32)
+def test_columns_of_any_count_are_folded(fold: str, sizes: tuple[int, ...]) -> None:
+    x = np.random.default_rng(2).uniform(0.9, 1.1, sizes).astype(np.float32)
     (found,) = graph_compiler.compile(
         graph_compiler.parse_text(fold_of("f32", x.shape, 1, fold, "1")), "trn2"
     )(x)
@@ -120,6 +123,11 @@ ENTRY e {{
 def test_a_batch_that_leaves_some_of_the_partitions_takes_as_long_as_its_share() -> None:
     odd = _ns(fold_of("bf16", (137, 192, 640), 1, "add", "0"))
     assert odd < 1.3 * _ns(fold_of("bf16", (128, 192, 640), 1, "add", "0"))
+
+
+def test_few_elements_of_a_batch_fill_partitions_with_groups_of_rows() -> None:
+    few = _ns(fold_of("f32", (45, 150, 565), 1, "add", "0"))
+    assert few < 1.5 * _ns(fold_of("f32", (128, 150, 565), 1, "add", "0")) * 45 / 128
 
 
 # Convolutions

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import nki.language as nl
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.nests.columns import (
     ColumnDimensions,
+    Piece,
     Shares,
     adds_in_psum,
     beside_of,
     by_tiles_ns,
     columns_of,
     computed_steps,
+    fold_of_groups,
+    folded_apart,
     folded_type,
     pieces_of,
     sides_of,
@@ -30,9 +33,9 @@ from graph_compiler.lower.nests.elementwise import (
 )
 from graph_compiler.lower.nests.evaluation import as_tile, evaluate
 from graph_compiler.lower.nests.nest import Axis, numbers
-from graph_compiler.lower.nests.operands import StoredOperand, stored
+from graph_compiler.lower.nests.operands import NestOperand, StoredOperand, stored
 from graph_compiler.lower.sizes import DTYPES, PARTITIONS, SUMS
-from graph_compiler.schedule.steps import Place
+from graph_compiler.schedule.steps import Place, item_size
 from isa.alu import ALU
 from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor
@@ -71,42 +74,86 @@ class Columns:
 
     def emit(self) -> None:
         """All of it: the pieces of the batch, and what is left where shares do not divide one."""
-        sides = self.sides
         if any(shares.kept == 1 < shares.groups for _, _, shares in self.pieces):
             self.ones = {  # before any loop
                 dtype: nl.full((PARTITIONS, 1), 1.0, dtype=dtype, buffer=nl.sbuf)
                 for dtype in sorted({"float32", DTYPES[folded_type(self.loop)]})
             }
+        apart = [self._apart(piece) for piece in self.pieces]
+        outer = [axis.count for axis in self.sides.outer]
 
-        def each(axes: list[Axis], offsets: tuple[Any, ...]) -> None:
-            if axes:
-                axis, *rest = axes
-                for index in numbers(self.device.builder, axis.count):
-                    each(rest, _moved(offsets, axis, index))
+        def each(index: tuple[Any, ...]) -> None:
+            if len(index) < len(outer):
+                for place in numbers(self.device.builder, outer[len(index)]):
+                    each((*index, place))
                 return
-            for first, count, shares in self.pieces:
-                self._piece(_moved(offsets, sides.batch, first), count, shares)
+            for piece, groups in zip(self.pieces, apart):
+                self._piece(index, piece, groups)
 
-        each(list(sides.outer), (0,) * len(sides.columns.strides))
+        each(())
+        for piece, groups in zip(self.pieces, apart):
+            if groups is not None:
+                self._fold_groups(piece, groups)
 
-    def _piece(self, offsets: tuple[Any, ...], count: int, shares: Shares) -> None:
-        """So many elements of the batch that have the same shares."""
-        batch = self.sides.batch
-        whole, left = divmod(count, shares.batch)
+    def _apart(self, piece: Piece) -> Groups | None:
+        """Where what groups of rows are folded to is kept, for another nest."""
+        if not folded_apart(self.loop, piece.shares):
+            return None
+        sides = self.sides._replace(batch=replace(self.sides.batch, count=piece.number))
+        loop = fold_of_groups(self.loop, sides, piece.shares.groups)
+        ((type, strides),) = loop.leaves
+        place = Place(self.device.buffer(type, loop.counts).buffer)
+        return Groups(loop, StoredOperand(self.device, place, type), strides)
+
+    def _fold_groups(self, piece: Piece, groups: Groups) -> None:
+        """Fold what groups of rows were folded to."""
+        target, initial = self.nest.output, self.nest.initial
+        assert isinstance(target, StoredOperand) and isinstance(initial, StoredOperand)
+        first = piece.first * self.sides.batch.strides[0] * item_size(self.loop.output[0])
+        place = Place(target.place.buffer, target.place.offset + first)
+        emit_nest(self.device, groups.loop, [place, groups.operand.place, initial.place])
+
+    def _piece(self, index: tuple[Any, ...], piece: Piece, groups: Groups | None) -> None:
+        """Elements of the batch that have the same shares."""
+        batch, shares = self.sides.batch, piece.shares
+        begin: tuple[Any, ...] = (0,) * len(batch.strides)
+        for axis, place in zip(self.sides.outer, index):
+            begin = _moved(begin, axis, place)
+        begin = _moved(begin, batch, piece.first)
+        start: Any = 0
+        if groups is not None:
+            start = sum(place * step for place, step in zip(index, groups.strides))
+        step = 0 if groups is None else groups.strides[-3]
+
+        def emit(first: Any, shares: Shares) -> None:
+            offsets = _moved(begin, batch, first)
+            _Elements(self, shares, groups, start + first * step).emit(offsets)
+
+        whole, left = divmod(piece.number, shares.batch)
         for number in numbers(self.device.builder, whole):
-            _Elements(self, shares).emit(_moved(offsets, batch, number * shares.batch))
+            emit(number * shares.batch, shares)
         if left:
-            fewer = replace(shares, batch=left, groups=1)
-            _Elements(self, fewer).emit(_moved(offsets, batch, whole * shares.batch))
+            one = shares.groups if groups is not None else 1
+            emit(whole * shares.batch, replace(shares, batch=left, groups=one))
+
+
+class Groups(NamedTuple):
+    """What groups of rows are folded to: the nest that folds it, where it is, and its strides."""
+
+    loop: LoopNest
+    operand: StoredOperand
+    strides: tuple[int, ...]
 
 
 class _Elements:
     """Some elements of the batch, as many as shares say, some columns of partitions at a time."""
 
-    def __init__(self, columns: Columns, shares: Shares) -> None:
+    def __init__(self, columns: Columns, shares: Shares, apart: Groups | None, start: Any) -> None:
         self.device, self.loop, self.sides = columns.device, columns.loop, columns.sides
         self.nest, self.folding, self.ones = columns.nest, columns.folding, columns.ones
         self.shares = shares
+        self.apart, self.start = apart, start
+        """Where the results of groups of rows go, and the first element."""
 
     def emit(self, offsets: tuple[Any, ...]) -> None:
         """What begins at these offsets of the operands."""
@@ -133,7 +180,10 @@ class _Elements:
             total.add(self._values(here, width, (groups, each), left))
         if left := rows.count - each * groups:  # one for each of the first groups
             total.add(self._values(_moved(offsets, rows, each * groups), width, (left, 1), 1))
-        self._keep(total.result(), offsets[0], column)
+        if self.apart is None:
+            self._keep(self.folding.after_initial(total.result()), offsets[0], column)
+        else:
+            self._keep(total.result(), self.start + column, column)
 
     def _values(
         self,
@@ -168,25 +218,31 @@ class _Elements:
             tile = tile if tile.shape[axis] == count else tile.broadcast(axis, count)
         return tile
 
-    def _keep(self, total: NkiTensor, offset: Any, first: int) -> None:
-        """[partitions, columns] become results: those that parts have in common are the next
+    def _keep(self, done: NkiTensor, offset: Any, first: int) -> None:
+        """[partitions, columns] go to their place: those that parts have in common are the next
         part's."""
-        done = self.folding.after_initial(total)
-        width, parts, batch = done.shape[1], self.shares.columns, self.shares.batch
-        size = self.sides.columns.count // parts
-        own = self.sides.batch.strides[0]
+        apart, parts, batch = self.apart, self.shares.columns, self.shares.batch
+        output: NestOperand = self.nest.output
+        several, own, group = 1, self.sides.batch.strides[0], 0
+        if apart is not None:
+            output, several = apart.operand, self.shares.groups
+            own, group, _ = apart.strides[-3:]
+        assert isinstance(output, StoredOperand)
+        width, size = done.shape[1], self.sides.columns.count // parts
         mine = max(0, min(width, size - first))
 
-        def keep(tile: NkiTensor, several: int, place: Any) -> None:
-            axes = ((several, size), (batch, own))
-            rows = [(step, count) for count, step in axes if count > 1] or [(0, 1)]
-            self.nest.output.keep(tile, [*rows, (1, tile.shape[1])], place)
+        def keep(tile: NkiTensor, axes: list[tuple[int, int]], place: Any) -> None:
+            rows = [(step, count) for step, count in axes if count > 1] or [(0, 1)]
+            self.device.copy(output.elements([*rows, (1, tile.shape[1])], place), tile)
 
         if mine:
-            keep(done[:, :mine], parts, offset)
+            keep(done[:, :mine], [(group, several), (size, parts), (own, batch)], offset)
         if mine < width:
-            last = done[(parts - 1) * batch :, mine:]
-            keep(last, 1, offset + (parts - 1) * size + mine)
+            for number in range(several):
+                end = (number + 1) * parts * batch
+                last = done[end - batch : end, mine:]
+                place = offset + number * group + (parts - 1) * size + mine
+                keep(last, [(own, batch)], place)
 
 
 class _Sums:
@@ -226,6 +282,7 @@ class _Totals:
         self.device, self.ones = elements.device, elements.ones
         self.operator = ALU[ENGINE_FOLDS[elements.folding.step.op]]
         self.kept = elements.shares.kept
+        self.apart = elements.apart is not None
         partitions = elements.shares.partitions
         self.total = self.device.tile((partitions, width), "float32")
         self.beside = beside_of(elements.loop)
@@ -272,9 +329,9 @@ class _Totals:
         )
 
     def result(self) -> NkiTensor:
-        """[partitions, columns] of what groups of partitions have."""
+        """[partitions, columns] of what groups of partitions have, unless that is kept apart."""
         kept, groups, width = self.kept, self.total.shape[0] // self.kept, self.total.shape[1]
-        if groups == 1:
+        if groups == 1 or self.apart:
             return self.total
         result = self.device.tile((kept, width), "float32")
         if kept > 1:

@@ -23,9 +23,10 @@ from graph_compiler.lower.nests.elementwise import (
     tiling_room,
     types_of,
 )
-from graph_compiler.lower.nests.nest import Axis, axes_of
+from graph_compiler.lower.nests.nest import Axis, axes_of, divisor
 from graph_compiler.lower.sizes import BANKS, PARTITIONS, SUMS
 from graph_compiler.schedule.steps import item_size
+from graph_compiler.schedule.views import row_major
 from isa.enums import Engine
 
 _BESIDE = 0.38
@@ -34,6 +35,15 @@ where the tensor engine adds up none: transfers of these take less time than the
 
 _SUMMED = BANKS // 2 * SUMS
 """Columns that the tensor engine sums up in one half of PSUM, while the other one is read."""
+
+SCRATCH = "f32"
+"""The type of what groups of rows are folded to."""
+
+_EXPOSED = 1.5
+"""Times of a tile that are not hidden: of its load before, and of its work behind the others."""
+
+_OPERATION = 70.0
+"""About how many ns an operation takes besides those of its elements."""
 
 FIXED = 3000.0
 """About how many ns pass from the first load to the last store, besides what both take."""
@@ -49,7 +59,13 @@ def nest_ns(device: DeviceProgram, loop: LoopNest) -> float:
 
 
 def by_tiles_ns(device: DeviceProgram, loop: LoopNest) -> float:
-    return min(plan(device, loop, partition_reduced=gone)[0] for gone in (False, True))
+    """About how many ns a fold takes by tiles of which partitions have a dimension."""
+    found = []
+    for gone in (False, True):
+        ns, tiling = plan(device, loop, partition_reduced=gone)
+        tiles = math.prod(-(-item.axis.count // item.block) for item in tiling.outer)
+        found.append(ns * (1.0 + _EXPOSED / tiles) + FIXED)
+    return min(found)
 
 
 class ColumnDimensions(NamedTuple):
@@ -119,17 +135,32 @@ def pieces_of(
 ) -> tuple[float, list[Piece]]:
     """The pieces of the batch, each with the shares that take least, and about how many ns. What
     full partitions leave of a batch is a piece of its own."""
+    key = "pieces", loop
+    if key not in device.plans:
+        device.plans[key] = _cheapest(device, loop, sides)
+    return device.plans[key]
+
+
+def _cheapest(
+    device: DeviceProgram, loop: LoopNest, sides: ColumnDimensions
+) -> tuple[float, list[Piece]]:
     count = sides.batch.count
     ns, shares = _shares_of(device, loop, sides)
     best = ns, [Piece(0, count, shares)]
-    for full in _candidates(loop, sides, full=True):
+    rests: dict[int, tuple[float, Shares]] = {}
+    for full in _candidates(loop, sides):
         left = count % full.batch
-        if left and full.batch < count:
-            own = _cost(device, loop, _of(sides, count - left), full)
-            rest, other = _shares_of(device, loop, _of(sides, left))
-            if own + rest - FIXED < best[0]:
-                pieces = [Piece(0, count - left, full), Piece(count - left, left, other)]
-                best = own + rest - FIXED, pieces
+        if not left or full.batch >= count:
+            continue
+        whole = _of(sides, count - left)
+        ns = _cost(device, loop, whole, full) - FIXED
+        if ns >= best[0]:
+            continue
+        if left not in rests:
+            rests[left] = _shares_of(device, loop, _of(sides, left))
+        rest, other = rests[left]
+        if ns + rest < best[0]:
+            best = ns + rest, [Piece(0, count - left, full), Piece(count - left, left, other)]
     return best
 
 
@@ -146,19 +177,24 @@ def _shares_of(
     return min(found, key=lambda item: item[0])
 
 
-def _candidates(loop: LoopNest, sides: ColumnDimensions, full: bool = False) -> Iterator[Shares]:
+def _candidates(loop: LoopNest, sides: ColumnDimensions) -> Iterator[Shares]:
     """Shares of elements of the batch that are about as many each time, or as fill partitions."""
     room = max(1, tiling_room(loop))
     _, batch, rows, columns = sides
     for parts in _divisions(min(PARTITIONS, columns.count), columns.count):
         most = PARTITIONS // parts
-        for own in {min(batch.count, most)} if full else {1, _even(batch.count, most)}:
+        several = {_even(batch.count, most >> halved) for halved in range(most.bit_length())}
+        for own in sorted({1, min(batch.count, most)} | several):
             for groups in _groups(loop, own * parts, rows.count):
                 shares = Shares(own, parts, groups, min(columns_of(columns.count, parts), room), 1)
+                if folded_apart(loop, shares) and 2 * groups > rows.count:
+                    continue
                 if adds_in_psum(loop, shares):
                     shares = replace(shares, width=min(shares.width, _SUMMED))
-                height = max(1, min(rows.count // groups, room // shares.width))
-                yield replace(shares, height=1 << height.bit_length() - 1)
+                each = rows.count // groups
+                height = max(1, min(each, room // shares.width))
+                for high in {1 << height.bit_length() - 1, _even(each, height)}:
+                    yield replace(shares, height=high)
 
 
 def _even(count: int, most: int) -> int:
@@ -180,48 +216,115 @@ def _divisions(most: int, count: int) -> Iterator[int]:
 
 
 def _groups(loop: LoopNest, kept: int, rows: int) -> Iterator[int]:
-    """Numbers of groups of rows. Sums of single partitions are a product with ones, which is right
-    for infinities too; engines fold partitions that begin where they may."""
-    yield 1
-    if kept == 1 and loop.fold == "add" and rows > 1:
-        yield min(rows, PARTITIONS)
-    elif kept in (PARTITIONS // 2, PARTITIONS // 4):
-        yield from (count for count in (2, PARTITIONS // kept) if count <= rows)
+    """Numbers of groups of rows, of which partitions have so many columns each."""
+    most = min(rows, PARTITIONS // kept)
+    even = rows // -(-rows // most)
+    yield from sorted({1, 2, divisor(rows, most), even, most} & {*range(1, most + 1)})
+
+
+def _by_product(loop: LoopNest, kept: int) -> bool:
+    """Whether the tensor engine adds up what groups of partitions have. A product with ones is
+    right for infinities too, of single partitions; one with zeros among them is not."""
+    return kept == 1 and loop.fold == "add"
+
+
+def folded_apart(loop: LoopNest, shares: Shares) -> bool:
+    """Whether the results of groups of rows are folded by another nest, which finds them in HBM:
+    where no engine brings partitions together. Engines fold partitions that begin where they may.
+    """
+    alone = _by_product(loop, shares.kept) or shares.kept in (PARTITIONS // 2, PARTITIONS // 4)
+    return shares.groups > 1 and not alone
+
+
+class _Tiles(NamedTuple):
+    """So many tiles of a block, which have so many rows of each of so many partitions."""
+
+    number: int
+    height: int
+    partitions: int
+
+
+def _tiles_of(rows: int, shares: Shares) -> list[_Tiles]:
+    """The tiles of a block."""
+    high, left = divmod(rows // shares.groups, shares.height)
+    found = [_Tiles(high, shares.height, shares.partitions)]
+    if left:
+        found.append(_Tiles(1, left, shares.partitions))
+    if more := rows % shares.groups:  # one row more for each of the first groups
+        found.append(_Tiles(1, 1, more * shares.kept))
+    return found
+
+
+def _load_ns(
+    device: DeviceProgram, loop: LoopNest, sides: ColumnDimensions, width: int, tiles: _Tiles
+) -> float:
+    """What it takes to load one of such tiles, of so many columns."""
+    target = device.target
+    found = 0.0
+    for operand, (type, _) in enumerate(loop.leaves, 1):
+        run = width if sides.columns.strides[operand] else 1
+        count = tiles.height if sides.rows.strides[operand] else 1
+        if run == sides.rows.strides[operand]:
+            run, count = run * count, 1
+        size = item_size(type)
+        each = target.dma_descriptor_ns.value + run * size / target.dma_run_bytes_per_ns(run * size)
+        found += count * each
+    return found * min(tiles.partitions, -(-PARTITIONS // target.dma_engines.value))
 
 
 def _cost(device: DeviceProgram, loop: LoopNest, sides: ColumnDimensions, shares: Shares) -> float:
     """About how many ns a fold takes."""
     target = device.target
-    outer, batch, rows, columns = sides
-    several = math.prod(axis.count for axis in outer) * -(-batch.count // shares.batch)
-    wide = -(-columns_of(columns.count, shares.columns) // shares.width)
-    high = -(-(rows.count // shares.groups) // shares.height)
-    tiles = several * wide * high
-    elements = shares.width * shares.height
-    transfers = triggers = 0.0
-    for operand, (type, _) in enumerate(loop.leaves, 1):
-        run = shares.width if columns.strides[operand] else 1
-        count = shares.height if rows.strides[operand] else 1
-        if run == rows.strides[operand]:
-            run, count = run * count, 1
-        size = item_size(type)
-        rate = target.dma_run_bytes_per_ns(run * size)
-        each = count * (target.dma_descriptor_ns.value + run * size / rate)
-        transfers += tiles * each * -(-PARTITIONS // target.dma_engines.value)
-        triggers += tiles * target.dma_trigger_static_ns.value
-    clock = target.clock_ghz(Engine.vector)
-    summed = adds_in_psum(loop, shares)
-    share = 0.0 if summed else 1.0 - beside_of(loop)
-    passes = share + len(computed_steps(loop))
-    vector = tiles * (passes * elements / clock + 100 * shares.height.bit_length())
-    if rows.count % shares.groups:  # one row more for each of the first groups
-        vector += several * wide * (passes * shares.width / clock + 100)
-    across = 0.0
+    apart, summed = folded_apart(loop, shares), adds_in_psum(loop, shares)
+    width = columns_of(sides.columns.count, shares.columns)
+    end = width % shares.width or shares.width  # columns of the last block
+    whole, left = divmod(sides.batch.count, shares.batch)
+    several = 1 if apart else shares.groups  # of what is left one group has all
+    blocks = (whole + (several if left else 0)) * width / shares.width
+    blocks *= math.prod(axis.count for axis in sides.outer)
+    tiles = _tiles_of(sides.rows.count, shares)
+    loads = [_load_ns(device, loop, sides, shares.width, some) for some in tiles]
+    transfers = blocks * sum(load * some.number for load, some in zip(loads, tiles))
+    triggers = len(loop.leaves) * sum(some.number for some in tiles)
+    if sides.columns.count % shares.columns:  # what the last part has more is stored apart
+        triggers += shares.groups if apart else 1
+    clock, fast = (target.clock_ghz(engine) for engine in (Engine.vector, Engine.tensor))
+    steps = len(computed_steps(loop))
+    passes = steps + (0.0 if summed else 1.0 - beside_of(loop))
+    work = [
+        passes * shares.width * some.height / clock
+        + _OPERATION * (steps + some.height.bit_length() + some.height.bit_count() - 1)
+        for some in tiles
+    ]
+    across = 0.0  # ns a column
     if summed:
-        across = several * wide * shares.width * (1 + 1 / clock)
-    elif shares.groups > 1:
-        across = several * wide * shares.width * (4 / target.clock_ghz(Engine.tensor) + 1)
-    return max(transfers, triggers, vector) + across + FIXED
+        across = 1 / clock
+    elif shares.groups > 1 and _by_product(loop, shares.kept):
+        across = 4 / fast + 1 / clock
+    elif shares.groups > 1 and not apart:
+        across = shares.groups / clock
+    vector = sum(own * some.number for own, some in zip(work, tiles))
+    vector = blocks * (vector + shares.width * across + _OPERATION)
+    tensor = blocks * shares.width * (sides.rows.count / shares.groups) / fast if summed else 0.0
+    hidden = transfers / blocks * end / shares.width
+    fixed = loads[0] * (1.0 + target.dma_load_lag.value) + work[0] * end / shares.width
+    fixed += max(end * across, shares.width * across - hidden) + _OPERATION + FIXED
+    if apart:  # stored, loaded, and folded by another nest
+        results = math.prod(axis.count for axis in (*sides.outer, sides.batch, sides.columns))
+        moved = results * (2 * shares.groups + 1) * item_size(SCRATCH)
+        fixed += moved / target.dma_bytes_per_ns + 2 * FIXED
+    started = blocks * triggers * target.dma_trigger_static_ns.value
+    return max(transfers, started, vector, tensor) + fixed
+
+
+def fold_of_groups(loop: LoopNest, sides: ColumnDimensions, groups: int) -> LoopNest:
+    """The nest that folds what groups of rows are folded to, which is [..., groups, columns]."""
+    kept = [*sides.outer, sides.batch]
+    counts = (*(axis.count for axis in kept), groups, sides.columns.count)
+    output = (*(axis.strides[0] for axis in kept), 0, 1)
+    reduced = (*[False] * len(kept), True, False)
+    type, _ = loop.output
+    return LoopNest(counts, (type, output), ((SCRATCH, row_major(counts)),), (), loop.fold, reduced)
 
 
 def computed_steps(loop: LoopNest) -> Sequence[ElementStep]:

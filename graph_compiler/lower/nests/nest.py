@@ -155,9 +155,9 @@ def one_of(axis: Axis) -> Axis:
     return Axis(1, (0,) * len(axis.strides))
 
 
-def divisor(count: int) -> int:
-    """The largest divisor of a count that partitions can hold."""
-    return next(rows for rows in range(min(count, PARTITIONS), 0, -1) if count % rows == 0)
+def divisor(count: int, most: int = PARTITIONS) -> int:
+    """The largest divisor of a count up to `most`, which partitions can hold."""
+    return next(rows for rows in range(min(count, most), 0, -1) if count % rows == 0)
 
 
 def _even(count: int, most: int) -> int:
