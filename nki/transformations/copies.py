@@ -23,9 +23,9 @@ STRETCH = 256
 class BalanceCopies:
     """Have the vector and the scalar engine share the copies from PSUM to SBUF.
 
-    Both can make them from gen3 on (SDK nki/api/nki.isa.rst#nki.isa.tensor_copy); before, the
-    scalar engine copies by `activation`. Each copy of a
-    stretch of operations goes to the one that has less to do in it by then, by the cost model; what
+    Both can make them from gen3 on, bit for bit (SDK nki/guides/architecture/trainium2_arch.rst);
+    before, the scalar engine copies floats by `activation`. Each copy of a stretch of operations
+    goes to the one that has less to do in it by then, by the cost model; what
     else the stretch has the engines do counts from its beginning.
 
     Before:
@@ -84,7 +84,7 @@ class _Balance(EngineChoice):
                 found[engine] = op
                 continue
             forms = [(op.row, (*op.values[:-1], engine))]
-            if engine is Engine.scalar:
+            if engine is Engine.scalar and _is_of_floats(op):
                 forms.append((Activation, _as_activation(op)))
             for row, values in forms:
                 if check_call(row, values, self.target) is None:
@@ -99,9 +99,15 @@ def _as_activation(op: Op) -> tuple[Any, ...]:
 
 
 def _leaves_psum(op: Op) -> bool:
-    """Whether an operation is a copy of floats out of PSUM."""
+    """Whether an operation is a copy out of PSUM that engines make alike: of floats, or of bits."""
     if op.row is not TensorCopy:
         return False
     dst, src, _ = op.values
-    floats = isinstance(src, Access) and "float" in src.dtype and "float" in dst.dtype
-    return floats and src.storage.memory is Memory.psum and dst.storage.memory is Memory.sbuf
+    if not isinstance(src, Access) or not (src.dtype == dst.dtype or _is_of_floats(op)):
+        return False
+    return src.storage.memory is Memory.psum and dst.storage.memory is Memory.sbuf
+
+
+def _is_of_floats(op: Op) -> bool:
+    dst, src, _ = op.values
+    return "float" in src.dtype and "float" in dst.dtype

@@ -68,5 +68,11 @@ def test_before_gen3_the_scalar_engine_copies_by_a_function() -> None:
 
 
 def test_bits_stay_with_the_engine_that_keeps_them_all() -> None:
-    kernel = products("trn2", "uint32")
+    """Before gen3 the scalar engine copies by way of fp32."""
+    kernel = products("trn1", "uint32")
     assert BalanceCopies().run(kernel) is kernel
+
+
+def test_two_engines_share_copies_of_bits() -> None:
+    found = copiers(BalanceCopies().run(products("trn2", "uint32")))
+    assert min(found[Engine.vector], found[Engine.scalar]) >= 3
