@@ -10,7 +10,7 @@ passes and stages are one figure). Each body is the first one that its process c
 that this loads are there as bytecode, as installed ones are. Loops of ten and of a hundred are
 alike but for their rows, and what is alike is decided once. Those of "each loop another" are not
 (at most ten loops of a hundred operations, 32 trips each): how many copies of its body pay is
-modelled for each of them. `before` is what passes and proof together took when one loop anywhere
+found for each of them. `before` is what passes and proof together took when one loop anywhere
 sent the whole body to passes over objects (measured at 10,000 operations).
 """
 

@@ -43,7 +43,7 @@ def modelled(kernel: TracedKernel, nodes: Sequence[Node]) -> Modelled | None:
 
     Tensors and registers that begin outside are there; launch symbols have their largest values.
     """
-    values = _values(kernel, nodes)
+    values = launch_sizes(kernel, nodes)
     if values is None:
         return None
     key = kernel.target, *values.items(), *Content().of(nodes)
@@ -52,7 +52,7 @@ def modelled(kernel: TracedKernel, nodes: Sequence[Node]) -> Modelled | None:
 
 def can_be_modelled(kernel: TracedKernel, nodes: Sequence[Node]) -> bool:
     """Whether some nodes have a time (`modelled`)."""
-    if _values(kernel, nodes) is None:
+    if launch_sizes(kernel, nodes) is None:
         return False
     try:
         in_order([*from_outside(nodes), *nodes], TARGETS[kernel.target], search=False)
@@ -93,7 +93,7 @@ def some_trips(node: Loop, trips: int, body: list[Node]) -> Loop:
     return Loop(node.variable, 0, trips * node.step, node.step, body, False, node.location)
 
 
-def _values(kernel: TracedKernel, nodes: Sequence[Node]) -> dict[str, int] | None:
+def launch_sizes(kernel: TracedKernel, nodes: Sequence[Node]) -> dict[str, int] | None:
     """The launch sizes with which nodes are timed, if there is a time."""
     return _largest(kernel) if _alone(nodes) else None
 

@@ -236,7 +236,7 @@ class _Body:
             if self._keeps_busy(sample):
                 return None
         if stretch.around is not None and sample is stretch:
-            likely = stretch.orders[0]
+            likely = stretch.order(WINDOWS[0])
             if likely.spent < SURE * stretch.order(WINDOW).spent:
                 if can_be_modelled(self.kernel, stretch.modelled(likely.numbers)):
                     return likely.numbers
@@ -338,6 +338,7 @@ class _Stretch:
         self.variables = variables
         self.around = around
         self.trips = 1 if around is None else _timed_trips(around)
+        self._found: dict[int, _Found] = {}
 
     def first(self, count: int) -> _Stretch:
         """The first of its operations."""
@@ -413,6 +414,11 @@ class _Stretch:
 
     def order(self, window: int) -> _Found:
         """The order with one window."""
+        if window not in self._found:
+            self._found[window] = self._listed(window)
+        return self._found[window]
+
+    def _listed(self, window: int) -> _Found:
         timings, which = self.timings
         order = np.arange(which.size)
         ends = np.array([0]), np.array([which.size])

@@ -33,7 +33,9 @@ class Precedence:
         context = CoreFacts([], self.body.written, None, Channels(0))
         carried = set().union(*map(carries, units))
         before, after = Dependences(self.body, context, carried).of_operations()
-        others = [*_registers_kept(operations), *_addresses_kept(operations)]
+        others = _registers_kept(operations)
+        if any(tensor.address is not None for tensor in self.body.accesses.tensors):
+            others += _addresses_kept(operations)
         if others:
             late, early = np.array(others, np.int64).T
             count = len(operations)
@@ -61,6 +63,8 @@ def body_of(
 def _registers_kept(operations: Sequence[Op]) -> list[tuple[int, int]]:
     """(operation, earlier one) where one of the two writes a register that the other mentions."""
     pairs: list[tuple[int, int]] = []
+    if not any(op.row.register_writes for op in operations):
+        return pairs
     written: dict[Register, int] = {}
     read: dict[Register, list[int]] = {}
     for number, op in enumerate(operations):

@@ -1,10 +1,11 @@
 """Multi-buffering: unrolls loops over several sets of buffers, so that iterations overlap.
 
 A trip then has the bodies of 2 to 16 iterations: as many as fit and as pay by the event model,
-which times the loop alone with each number (`nki.passes.order.modelled`). For loops over ints the
-remaining iterations are straight code, and small loops are unrolled completely. For loops over
-symbols the rest is loops of at most one trip, each with half as many iterations as the one before,
-so that every size overlaps. Loops whose count only the device knows keep one copy.
+which times the loop alone (`nki.passes.order.modelled`) where its body does not say so by itself
+(`nki.passes.order.independent`). For loops over ints the remaining iterations are straight code,
+and small loops are unrolled completely. For loops over symbols the rest is loops of at most one
+trip, each with half as many iterations as the one before, so that every size overlaps. Loops whose
+count only the device knows keep one copy.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from nki.ir.begins import begun
 from nki.ir.nodes import Loop, Node, Op, Register, TracedKernel, operations, tensors_of, walk
 from nki.ir.rewrite import Cloner, Numbering, form_registers, replace_loops
 from nki.passes.analysis.content import Content, kept
-from nki.passes.order.modelled import Modelled, modelled, some_trips
+from nki.passes.order.independent import most_copies_pay
+from nki.passes.order.modelled import Modelled, launch_sizes, modelled, some_trips
 from nki.passes.order.pipeline import pipelined
 from nki.passes.order.queues import spread
 from nki.passes.order.trips import at_most_once, most_trips, trip_count
@@ -135,7 +137,10 @@ class _Rotation(NamedTuple):
         trips: int | None,
         wanted: list[int],
     ) -> int:
-        """The number of copies that pays by the event model."""
+        """The number of copies that pays: by the event model, where the body does not say it."""
+        if launch_sizes(self.kernel, body) is not None:
+            if most_copies_pay(node, body, wanted[-1], TARGETS[self.kernel.target]):
+                return wanted[-1]
         sample = max(ITERATIONS, 2 * wanted[-1])
         sample = sample if trips is None else min(trips, sample)
         loop = some_trips(node, sample, body)
