@@ -191,9 +191,9 @@ def list_schedule(
                                     heappush(refused[memory], number)
                                     fits = False
                                     break
-                            piece = oldest[memory]
-                            while piece < len(free_room[memory]):
-                                since, size = free_room[memory][piece]
+                            pieces, piece = free_room[memory], oldest[memory]
+                            while piece < len(pieces):
+                                since, size = pieces[piece]
                                 if since > moment:
                                     moment = since
                                 lacking -= size
@@ -214,15 +214,17 @@ def list_schedule(
                             memory = memories[tensor]
                             taken[memory] = True
                             lacking = sizes[tensor]
+                            live, pieces, piece = load[memory], free_room[memory], oldest[memory]
                             for between in range(front, firsts[tensor]):
-                                load[memory][between] += lacking
-                            while lacking > 0 and oldest[memory] < len(free_room[memory]):
-                                since, size = free_room[memory][oldest[memory]]
+                                live[between] += lacking
+                            while lacking > 0 and piece < len(pieces):
+                                since, size = pieces[piece]
                                 if size > lacking:
-                                    free_room[memory][oldest[memory]] = (since, size - lacking)
+                                    pieces[piece] = (since, size - lacking)
                                 else:
-                                    oldest[memory] += 1
+                                    piece += 1
                                 lacking -= size
+                            oldest[memory] = piece
                         for memory in range(rooms):
                             if taken[memory] and len(refused[memory]):
                                 offered.append(heappop(refused[memory]))
@@ -288,8 +290,9 @@ def list_schedule(
                         done_with[tensor] = done
                     if not left[tensor] and lasts[tensor] < count:
                         memory, size = memories[tensor], sizes[tensor]
+                        live = load[memory]
                         for between in range(front, lasts[tensor] + 1):
-                            load[memory][between] -= size
+                            live[between] -= size
                         free_room[memory].append((done_with[tensor], size))
                         if len(refused[memory]):
                             offered.append(heappop(refused[memory]))
