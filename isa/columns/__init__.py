@@ -42,24 +42,21 @@ class Lists(NamedTuple):
 
 def ordered(keys: Integers) -> Integers:
     """The places of a column in ascending order of its integers, equal ones as they come: a stable
-    `numpy.argsort`, digit by digit of 16 bits, for which NumPy counts instead of comparing.
+    `numpy.argsort`. Integers with their places behind them, which leave no two equal, are sorted
+    several at a time by the CPU.
 
     >>> ordered(np.array([3, -1 << 40, 3, 0])).tolist()
     [1, 3, 0, 2]
     """
-    if keys.size < _MANY:
+    size = keys.size
+    low, bits = int(keys.min(initial=0)), size.bit_length()
+    if (int(keys.max(initial=0)) - low).bit_length() + bits > 63:
         return keys.argsort(kind="stable")
-    low = int(keys.min())
-    rest, digits = (keys - low).view(np.uint64), (int(keys.max()) - low).bit_length()
-    order = np.argsort(rest.astype(np.uint16), kind="stable")
-    for shift in range(16, digits, 16):
-        digit = (rest >> np.uint64(shift)).astype(np.uint16)
-        order = order[np.argsort(digit[order], kind="stable")]
+    order: Integers = (keys - low) << bits
+    order |= np.arange(size)
+    order.sort()
+    order &= (1 << bits) - 1
     return order
-
-
-_MANY = 2000
-"""Integers from which on sorting by digits is quicker (measured)."""
 
 
 def places(keys: Integers, different: int) -> list[Integers]:
@@ -83,7 +80,7 @@ class Distinct(NamedTuple):
 
 
 def distinct(keys: Integers) -> Distinct:
-    """As `numpy.unique`, which compares where `ordered` counts.
+    """As `numpy.unique`, by `ordered`.
 
     >>> [column.tolist() for column in distinct(np.array([7, 3, 7]))]
     [[3, 7], [1, 0], [1, 0, 1]]
