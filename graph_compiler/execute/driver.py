@@ -55,8 +55,8 @@ class _Driver:
         number.open()
         record = StructureAt(f, RECORD, f.element_at(records, number.value, RECORD.size))
         what, operand, second = (record.get(name) for name in RECORD.names)
-        following = f.binary("add", number.value, f.integer(1))
-        arguments = f.offset(words, operand)
+        following = number.value + 1
+        arguments = words + operand
         call, jump, branch, leave = (f.label(n) for n in ("call", "jump", "branch", "leave"))
         f.switch(what, [(END, leave), (HOST, leave), (JUMP, jump), (BRANCH, branch)], call)
         f.open(call)
@@ -65,7 +65,7 @@ class _Driver:
         number.bring(following)
         f.jump(number.label)
         f.open(jump)
-        left = state.add("iterations", f.binary("sub", f.integer(0), second))
+        left = state.add("iterations", 0 - second)
         number.bring(operand)
         f.branch(f.compare("icmp slt", left, f.integer(0)), leave, number.label)
         f.open(branch)

@@ -53,7 +53,7 @@ def _moved(f: FunctionText, place: Value, index: Value, operand: ArrayOperand, a
     """The place `index` steps along a dimension of an operand further on."""
     type, strides = operand
     step = strides[axis] * storage(type)[1]
-    return f.offset(place, f.scaled(index, step)) if step else place
+    return place + f.scaled(index, step) if step else place
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +154,13 @@ class SortKernel:
         f.loop(zero, length, 1, lambda i: f.store(i, f.element_at(scratch, i, 8)))
 
         def level(number: Value, source: Value, target: Value) -> list[Value]:
-            width = f.binary("shl", f.integer(1), number)
-            pair = f.binary("shl", width, f.integer(1))
+            width = 1 << number
+            pair = width << 1
 
             def merge(run: Value) -> None:
-                start = f.binary("mul", run, pair)
-                middle = f.intrinsic("smin", f.binary("add", start, width), length)
-                end = f.intrinsic("smin", f.binary("add", start, pair), length)
+                start = run * pair
+                middle = f.intrinsic("smin", start + width, length)
+                end = f.intrinsic("smin", start + pair, length)
 
                 def take(place: Value, left: Value, right: Value) -> list[Value]:
                     left_there = f.compare("icmp slt", left, middle)
@@ -174,21 +174,21 @@ class SortKernel:
                         if len(self.body.parameters) > 2 * number:
                             arguments += [element(number, second), element(number, first)]
                     (before,) = self.body.emit(f, arguments)
-                    absent = f.binary("xor", left_there, f.like(left_there, 1))
-                    takes = f.binary("and", right_there, f.binary("or", absent, before))
+                    absent = left_there ^ 1
+                    takes = right_there & (absent | before)
                     f.store(f.select(takes, second, first), f.element_at(target, place, 8))
                     step = f.convert("zext", takes, "i64")
-                    other = f.binary("sub", f.integer(1), step)
-                    return [f.binary("add", left, other), f.binary("add", right, step)]
+                    other = 1 - step
+                    return [left + other, right + step]
 
                 f.loop(start, end, 1, take, [start, middle])
 
-            above = f.binary("sub", f.binary("add", length, pair), f.integer(1))
+            above = length + pair - 1
             f.loop(zero, f.binary("udiv", above, pair), 1, merge)
             return [target, source]
 
         levels = f.integer(max(0, count - 1).bit_length())
-        both = [scratch, f.offset(scratch, f.integer(8 * count))]
+        both = [scratch, scratch + 8 * count]
         order, _ = f.loop(zero, levels, 1, level, both)
 
         def put(i: Value) -> None:
@@ -283,7 +283,7 @@ class ScatterKernel:
             return
         condition = inside[0]
         for other in inside[1:]:
-            condition = f.binary("and", condition, other)
+            condition = condition & other
         f.when(condition, body)
 
     def _window(
@@ -326,7 +326,7 @@ class ScatterKernel:
             if axis not in starts:
                 inner()
                 return
-            place = f.binary("add", starts[axis], i)
+            place = starts[axis] + i
             f.when(f.compare("icmp ult", place, f.integer(self.whole[axis])), inner)
 
         f.loop(f.integer(0), f.integer(count), 1, one)

@@ -53,9 +53,9 @@ def _signed_divide(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Va
     left, right = x
     zero = f.compare("icmp eq", right, _zero(f, right))
     minus = f.compare("icmp eq", right, f.like(right, -1))
-    safe = f.select(f.binary("or", zero, minus), f.like(right, 1), right)
+    safe = f.select(zero | minus, f.like(right, 1), right)
     quotient = f.binary("sdiv", left, safe)
-    negated = f.binary("sub", _zero(f, left), left)
+    negated = _zero(f, left) - left
     return f.select(zero, f.like(left, -1), f.select(minus, negated, quotient))
 
 
@@ -104,8 +104,8 @@ def _total_order(f: FunctionText, value: Value) -> Value:
     bits = bits_of(value.element)
     pattern = f.convert("bitcast", value, f"i{bits}")
     sign = f.binary("ashr", pattern, f.like(pattern, bits - 1))
-    flipped = f.binary("and", sign, f.like(pattern, (1 << (bits - 1)) - 1))
-    return f.binary("xor", pattern, flipped)
+    flipped = sign & ((1 << (bits - 1)) - 1)
+    return pattern ^ flipped
 
 
 def _compare_real(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
@@ -148,16 +148,16 @@ def _sign_signed(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Valu
 
 
 def _absolute(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
-    negated = f.binary("sub", _zero(f, x[0]), x[0])
+    negated = _zero(f, x[0]) - x[0]
     return f.select(f.compare("icmp slt", x[0], _zero(f, x[0])), negated, x[0])
 
 
 def _negated(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
-    return f.binary("sub", _zero(f, x[0]), x[0])
+    return _zero(f, x[0]) - x[0]
 
 
 def _inverted(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
-    return f.binary("xor", x[0], f.like(x[0], -1))
+    return x[0] ^ -1
 
 
 def _is_finite(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
@@ -172,7 +172,7 @@ def _leading_zeros(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Va
 
 
 def _rsqrt(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
-    return f.binary("fdiv", f.like(x[0], 1.0), f.intrinsic("sqrt", x[0]))
+    return 1.0 / f.intrinsic("sqrt", x[0])
 
 
 def _power(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
@@ -181,9 +181,9 @@ def _power(f: FunctionText, x: Sequence[Value], step: ElementStep) -> Value:
     base = f.convert("fpext", x[0], "double")
     result = base
     for _ in range(abs(exponent) - 1):
-        result = f.binary("fmul", result, base)
+        result = result * base
     if exponent < 0:
-        result = f.binary("fdiv", f.like(result, 1.0), result)
+        result = 1.0 / result
     return f.convert("fptrunc", result, "float")
 
 
@@ -200,7 +200,7 @@ def _saturated(f: FunctionText, value: Value, element: str, signed: bool) -> Val
     low, high = (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1)) if signed else (0.0, 2.0**bits)
     below = f.compare("fcmp olt", value, f.like(value, low))
     above = f.compare("fcmp oge", value, f.like(value, high))
-    outside = f.binary("or", below, f.compare("fcmp uge", value, f.like(value, high)))
+    outside = below | f.compare("fcmp uge", value, f.like(value, high))
     inside = f.select(outside, _zero(f, value), value)
     wide = element if bits >= 32 else "i32"
     number = f.convert("fptosi" if signed or bits < 32 else "fptoui", inside, wide)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 
-from simulator.native.codegen.vectors import Vector, VectorArithmetic
+from simulator.native.codegen.text import Value
+from simulator.native.codegen.vectors import VectorArithmetic
 from simulator.numerics.polynomial import exp, horner
 
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
@@ -27,11 +28,11 @@ _ROOT_HALF = 0x3F3504F3
 """The bits of sqrt(1/2)."""
 
 
-def _magnitude(x: Vector) -> Vector:
-    return Vector(x.f, x.f.intrinsic("fabs", x.value))
+def _magnitude(x: Value) -> Value:
+    return x.f.intrinsic("fabs", x)
 
 
-def log(m: VectorArithmetic, x: Vector) -> Vector:
+def log(m: VectorArithmetic, x: Value) -> Value:
     """The natural logarithm."""
     tiny = m.less(x, m.real(1.1754943508222875e-38))
     pattern = m.bits(m.where(tiny, x * m.real(8388608.0), x))
@@ -53,7 +54,7 @@ def log(m: VectorArithmetic, x: Vector) -> Vector:
     return m.where(known, result, other)
 
 
-def log_plus_one(m: VectorArithmetic, x: Vector) -> Vector:
+def log_plus_one(m: VectorArithmetic, x: Value) -> Value:
     """log(1 + x)."""
     one = m.real(1.0)
     u = x + one
@@ -66,7 +67,7 @@ def log_plus_one(m: VectorArithmetic, x: Vector) -> Vector:
     return m.where(m.equal(x, m.real(0.0)), x, result)
 
 
-def exp_minus_one(m: VectorArithmetic, x: Vector) -> Vector:
+def exp_minus_one(m: VectorArithmetic, x: Value) -> Value:
     """e ** x - 1."""
     small = m.multiply_add(horner(m, x, _EXP_MINUS_ONE), x * x, x)
     return m.where(m.less(_magnitude(x), m.real(0.5)), small, exp(m, x) - m.real(1.0))

@@ -100,8 +100,8 @@ class _Emitter:
         """Sums of blocks; whole numbers, which are exact in fp32, become such first."""
         f = self.f
         if self.sum == "float":
-            return f.binary("fadd", held, value)
-        return f.binary("add", held, f.convert("fptosi", value, self.sum))
+            return held + value
+        return held + f.convert("fptosi", value, self.sum)
 
     def run(self) -> None:
         f, words = self.f, self.words
@@ -109,29 +109,26 @@ class _Emitter:
         left, right, target, self.scratch, table = pointers
 
         def batch(number: Value) -> None:
-            places = [
-                f.load(f.offset(f.element_at(table, number, 24), f.integer(8 * i)), "i64")
-                for i in range(3)
-            ]
+            places = [f.load(f.element_at(table, number, 24) + 8 * i, "i64") for i in range(3)]
             self.left, self.right, self.target = (
-                f.offset(pointer, place) for pointer, place in zip((left, right, target), places)
+                pointer + place for pointer, place in zip((left, right, target), places)
             )
             span = LANES * self.gemm.vectors
             columns = words[COLUMNS]
-            whole = f.binary("sub", columns, f.binary("urem", columns, f.integer(span)))
-            group = f.binary("mul", words[GROUP], f.integer(span))
+            whole = columns - f.binary("urem", columns, f.integer(span))
+            group = words[GROUP] * span
 
             def several(number: Value) -> None:
-                first = f.binary("mul", number, group)
-                left = f.binary("udiv", f.binary("sub", whole, first), f.integer(span))
+                first = number * group
+                left = f.binary("udiv", whole - first, f.integer(span))
                 strips = f.intrinsic("smin", left, words[GROUP])
                 self._strips(first, strips, self.gemm.vectors, None)
 
-            rounded_up = f.binary("sub", f.binary("add", whole, group), f.integer(1))
+            rounded_up = whole + group - 1
             f.loop(self.zero, f.binary("udiv", rounded_up, group), 1, several)
 
             def last(n: Value) -> None:
-                mask = f.below(f.binary("sub", columns, n), LANES)
+                mask = f.below(columns - n, LANES)
                 self._strips(n, f.integer(1), 1, mask)
 
             f.loop(whole, columns, LANES, last)
@@ -145,14 +142,14 @@ class _Emitter:
             self._blocked_strips(first, strips, vectors, mask)
             return
         line, span = 4 * LANES * vectors, LANES * vectors
-        pitch = f.scaled(f.binary("add", words[DEPTH], f.integer(LANES)), line)
+        pitch = f.scaled(words[DEPTH] + LANES, line)
         if self.gemm.packed:
             self._pack(first, strips, vectors, mask, (self.zero, words[DEPTH]), pitch)
 
         def strip(number: Value) -> None:
             column = f.scaled(number, span, first)
             if self.gemm.packed:
-                base = f.offset(self.scratch, f.binary("mul", number, pitch))
+                base = self.scratch + number * pitch
                 step, masked = f.integer(line), None
             else:
                 base = f.element_at(self.right, column, self.size)
@@ -173,8 +170,8 @@ class _Emitter:
         line, span = 4 * LANES * vectors, LANES * vectors
         pitch = f.integer(line * (BLOCK + LANES))
         packed = 4 * LANES * self.gemm.vectors * (BLOCK + LANES)
-        held = f.offset(self.scratch, f.scaled(words[GROUP], packed))
-        rows_held = f.scaled(f.binary("add", words[ROWS], f.integer(self.gemm.rows)), line)
+        held = self.scratch + f.scaled(words[GROUP], packed)
+        rows_held = f.scaled(words[ROWS] + self.gemm.rows, line)
         table, length = f.word(RUN_TABLE, "ptr"), words[RUN_LENGTH]
         zeros = f.constant("float", 0.0, LANES)
 
@@ -182,10 +179,10 @@ class _Emitter:
             """`body` of every strip: its number, first column, and where its sums are."""
 
             def strip(number: Value) -> None:
-                start = f.offset(held, f.binary("mul", number, rows_held))
+                start = held + number * rows_held
 
                 def place(row: Value, v: int) -> Value:
-                    return f.offset(f.element_at(start, row, line), f.integer(4 * LANES * v))
+                    return f.element_at(start, row, line) + 4 * LANES * v
 
                 body(number, f.scaled(number, span, first), place)
 
@@ -202,13 +199,13 @@ class _Emitter:
             moved = f.load(f.element_at(table, number, 8), "i64")
 
             def part(start: Value) -> None:
-                count = f.intrinsic("smin", f.binary("sub", length, start), f.integer(BLOCK))
-                unit = f.binary("add", f.binary("mul", number, length), start)
+                count = f.intrinsic("smin", length - start, f.integer(BLOCK))
+                unit = number * length + start
                 self._pack(first, strips, vectors, mask, (unit, count), pitch)
-                along = f.binary("add", moved, f.binary("mul", start, words[STEP_A]))
+                along = moved + start * words[STEP_A]
 
                 def add(strip: Value, column: Value, place: Callable[[Value, int], Value]) -> None:
-                    base = f.offset(self.scratch, f.binary("mul", strip, pitch))
+                    base = self.scratch + strip * pitch
 
                     def keep(row: Value, sums: Sequence[Value]) -> None:
                         for v, value in enumerate(sums):
@@ -217,7 +214,7 @@ class _Emitter:
                             f.store(self._add(before, value), where)
 
                     def block(row: Value) -> None:
-                        rows = [f.offset(start, along) for start in self._places(row)]
+                        rows = [start + along for start in self._places(row)]
                         sums = [zeros] * (len(rows) * vectors)
                         sums = self._run(rows, base, f.integer(line), count, vectors, None, sums)
                         self._each_row(row, sums, vectors, keep)
@@ -244,7 +241,7 @@ class _Emitter:
         f = self.f
         entries = f.element_at(f.word(ROW_TABLE, "ptr"), row, 8)
         return [
-            f.offset(self.left, f.load(f.element_at(entries, f.integer(i), 8), "i64"))
+            self.left + f.load(f.element_at(entries, f.integer(i), 8), "i64")
             for i in range(self.gemm.rows)
         ]
 
@@ -258,7 +255,7 @@ class _Emitter:
         """`body` of the number and sums of those rows of a block that exist."""
         f = self.f
         for i in range(self.gemm.rows):
-            index = f.binary("add", row, f.integer(i))
+            index = row + i
             part = sums[i * vectors : (i + 1) * vectors]
             inside = f.compare("icmp slt", index, self.words[ROWS])
             f.when(inside, partial(body, index, part))
@@ -273,8 +270,8 @@ class _Emitter:
 
         def run(number: Value, *sums: Value) -> list[Value]:
             moved = f.load(f.element_at(table, number, 8), "i64")
-            places = [f.offset(row, moved) for row in rows]
-            start = f.offset(base, f.binary("mul", f.binary("mul", number, length), step))
+            places = [row + moved for row in rows]
+            start = base + number * length * step
             return self._run(places, start, step, length, vectors, mask, list(sums))
 
         start = [f.constant("float", 0.0, LANES)] * (len(rows) * vectors)
@@ -294,16 +291,16 @@ class _Emitter:
         f, words = self.f, self.words
 
         def unit(k: Value, *now: Value) -> list[Value]:
-            line = f.offset(start, f.binary("mul", k, step))
-            along = f.binary("mul", k, words[STEP_A])
+            line = start + k * step
+            along = k * words[STEP_A]
             stream = []
             for v in range(vectors):
-                place = f.offset(line, f.integer(4 * LANES * v))
+                place = line + 4 * LANES * v
                 if mask is None:
                     stream.append(f.load(place, "float", LANES))
                 else:
                     stream.append(f.load_where(mask, place, "float"))
-            factors = (f.load(f.offset(place, along), "float") for place in places)
+            factors = (f.load(place + along, "float") for place in places)
             return block_step(f, factors, stream, now, self.gemm.pairs)
 
         return f.loop(self.zero, length, 1, unit, sums)
@@ -311,10 +308,10 @@ class _Emitter:
     def _finish(self, first: Value, mask: Value | None, row: Value, sums: Sequence[Value]) -> None:
         f, type = self.f, self.gemm.output
         element, size = storage(type)
-        line = f.offset(self.target, f.binary("mul", row, self.words[ROW_C]))
+        line = self.target + row * self.words[ROW_C]
         line = f.element_at(line, first, size)
         for v, value in enumerate(sums):
-            place = f.offset(line, f.integer(v * LANES * size))
+            place = line + v * LANES * size
             if value.element != self.sum:
                 value = f.convert("fptosi", value, self.sum)
             stored = encode(f, type, rounded(f, type, value))
@@ -342,31 +339,31 @@ class _Emitter:
         if self.gemm.transposed:
 
             def turned(number: Value) -> None:
-                target = f.offset(self.scratch, f.binary("mul", number, pitch))
+                target = self.scratch + number * pitch
                 self._pack_transposed(f.scaled(number, span, first), vectors, units, target)
 
             f.loop(self.zero, strips, 1, turned)
             return
         along = words[STEP_B]
         left = f.element_at(self.right, first, self.size)
-        left = f.offset(left, f.binary("mul", f.scaled(start, 2 if self.gemm.pairs else 1), along))
+        left = left + f.scaled(start, 2 if self.gemm.pairs else 1) * along
 
         def line(unit: Value) -> None:
             number = f.scaled(unit, 2) if self.gemm.pairs else unit
-            row = f.offset(left, f.binary("mul", number, along))
+            row = left + number * along
             target = f.element_at(self.scratch, unit, 4 * span)
 
             def part(strip: Value) -> None:
                 source = f.element_at(row, strip, span * self.size)
-                into = f.offset(target, f.binary("mul", strip, pitch))
+                into = target + strip * pitch
                 for v in range(vectors):
-                    place = f.offset(source, f.integer(v * LANES * self.size))
+                    place = source + v * LANES * self.size
                     value = self._columns(place, mask)
                     if self.gemm.pairs:
-                        other = self._columns(f.offset(place, along), mask)
+                        other = self._columns(place + along, mask)
                         low, high = (f.convert("zext", half, "i32") for half in (value, other))
-                        value = f.binary("or", low, f.binary("shl", high, f.like(high, 16)))
-                    f.store(value, f.offset(into, f.integer(4 * LANES * v)))
+                        value = low | (high << 16)
+                    f.store(value, into + 4 * LANES * v)
 
             f.loop(self.zero, strips, 1, part)
 
@@ -382,7 +379,7 @@ class _Emitter:
     ) -> None:
         """Columns whose units are adjacent along k: tiles of 16 by 16 units are turned."""
         f, words = self.f, self.words
-        last = f.binary("sub", words[COLUMNS], f.integer(1))
+        last = words[COLUMNS] - 1
         start, depth = units
         origin = f.element_at(self.right, start, 4)
 
@@ -390,17 +387,17 @@ class _Emitter:
             column = f.scaled(v, LANES, first)
             columns = []
             for lane in range(LANES):
-                inside = f.intrinsic("smin", f.binary("add", column, f.integer(lane)), last)
-                columns.append(f.offset(origin, f.binary("mul", inside, words[COLUMN_B])))
-            into = f.offset(scratch, f.scaled(v, 4 * LANES))
+                inside = f.intrinsic("smin", column + lane, last)
+                columns.append(origin + inside * words[COLUMN_B])
+            into = scratch + f.scaled(v, 4 * LANES)
 
             def tile(unit: Value) -> None:
-                mask = f.below(f.binary("sub", depth, unit), LANES)
+                mask = f.below(depth - unit, LANES)
                 places = [f.element_at(place, unit, 4) for place in columns]
                 lines = [f.load_where(mask, place, "i32") for place in places]
                 target = f.element_at(into, unit, 4 * LANES * vectors)
                 for number, turned in enumerate(transposed(f, lines)):
-                    f.store(turned, f.offset(target, f.integer(4 * LANES * vectors * number)))
+                    f.store(turned, target + 4 * LANES * vectors * number)
 
             f.loop(self.zero, depth, LANES, tile)
 

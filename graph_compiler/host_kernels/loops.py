@@ -186,7 +186,7 @@ class _Emitter:
                 rest(f.integer(self.count - left))
             return
         length = self._length(len(self.loop.counts) - 1)
-        stop = f.binary("sub", length, f.binary("urem", length, f.integer(span)))
+        stop = length - f.binary("urem", length, f.integer(span))
         f.loop(f.integer(0), stop, span, body)
         if left:  # of the last part
             f.when(f.compare("icmp slt", stop, length), lambda: rest(stop))
@@ -196,7 +196,7 @@ class _Emitter:
         moved = []
         for pointer, size, (_, strides) in zip(pointers, self.sizes, self.operands):
             step = strides[axis] * size
-            moved.append(self.f.offset(pointer, self.f.scaled(index, step)) if step else pointer)
+            moved.append(pointer + self.f.scaled(index, step) if step else pointer)
         return moved
 
     def _nest(
@@ -284,7 +284,7 @@ class _Emitter:
         f, (type, _) = self.f, self.operands[operand]
         element, size = storage(type)
         stride = self.last[operand] * size
-        place = f.offset(pointers[operand], f.scaled(index, stride))
+        place = pointers[operand] + f.scaled(index, stride)
         if self.last[operand] != 1:
             stored = f.load_apart(place, f.integer(stride), element, width, part)
         elif part is None:
@@ -300,7 +300,7 @@ class _Emitter:
         size = storage(type)[1]
         stored = encode(f, type, value)
         stride = self.last[0] * size
-        place = f.offset(pointers[0], f.scaled(index, stride))
+        place = pointers[0] + f.scaled(index, stride)
         if self.last[0] != 1:
             f.store_apart(stored, place, f.integer(stride), part)
         elif part is None:
@@ -385,7 +385,7 @@ class _Emitter:
             return f.loop(f.integer(0), f.integer(stop), step, body, carried)
 
         def chunk(start: Value, *now: Value) -> list[Value]:
-            end = f.intrinsic("smin", f.binary("add", start, f.integer(span)), f.integer(stop))
+            end = f.intrinsic("smin", start + span, f.integer(stop))
             none = [self._identity(value.width) for value in now]
             parts = f.loop(start, end, step, body, none)
             return [self._combine(value, part) for value, part in zip(now, parts)]
@@ -404,7 +404,7 @@ class _Emitter:
             def several(index: Value, *now: Value) -> list[Value]:
                 result = []
                 for number, value in enumerate(now):
-                    start = f.binary("add", index, f.integer(number * width))
+                    start = index + number * width
                     element = self._vector(places, rows, start, width, None)
                     result.append(self._combine(value, element))
                 return result
@@ -447,7 +447,7 @@ class _Emitter:
                 rows = self._widened(self._row_values(places), width)
                 result = []
                 for number, value in enumerate(partial):
-                    start = f.binary("add", index, f.integer(number * width))
+                    start = index + number * width
                     last = part if number == vectors - 1 else None
                     element = self._vector(places, rows, start, width, last)
                     result.append(self._combine(value, element))
@@ -455,11 +455,11 @@ class _Emitter:
 
             partial = self._reduce(gone, pointers, [self._identity(width)] * vectors, one)
             for number, value in enumerate(partial):
-                start = f.binary("add", index, f.integer(number * width))
+                start = index + number * width
                 last = part if number == vectors - 1 else None
                 stored = self._finish(value, width)
                 stride = self.last[0] * self.sizes[0]
-                place = f.offset(pointers[0], f.scaled(start, stride))
+                place = pointers[0] + f.scaled(start, stride)
                 if self.last[0] != 1:
                     f.store_apart(stored, place, f.integer(stride), last)
                 elif last is None:

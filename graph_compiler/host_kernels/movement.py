@@ -43,12 +43,12 @@ class DynamicCopy:
 
         def one(i: Value) -> None:
             moved = [
-                f.offset(pointer, f.scaled(i, strides[axis] * self.size))
+                pointer + f.scaled(i, strides[axis] * self.size)
                 for pointer, strides in zip(pointers, (self.batch_outside, self.batch_inside))
             ]
             for pointer, (_, type) in zip(pointers[2:], self.starts):
                 step = self.batch_starts[axis] * storage(type)[1]
-                moved.append(f.offset(pointer, f.scaled(i, step)))
+                moved.append(pointer + f.scaled(i, step))
             self._each(f, axis + 1, moved)
 
         f.loop(f.integer(0), f.integer(self.batch[axis]), 1, one)
@@ -62,7 +62,7 @@ class DynamicCopy:
             if signed:
                 wide = f.intrinsic("smax", wide, f.integer(0))
             wide = f.intrinsic("smin" if signed else "umin", wide, room)
-            array = f.offset(array, f.scaled(wide, self.outside[axis] * self.size))
+            array = array + f.scaled(wide, self.outside[axis] * self.size)
         self._copy(f, 0, array, block)
 
     def _copy(self, f: FunctionText, axis: int, array: Value, block: Value) -> None:
@@ -76,8 +76,8 @@ class DynamicCopy:
             return
 
         def each(i: Value) -> None:
-            outer = f.offset(array, f.scaled(i, self.outside[axis] * self.size))
-            inner = f.offset(block, f.scaled(i, self.inside[axis] * self.size))
+            outer = array + f.scaled(i, self.outside[axis] * self.size)
+            inner = block + f.scaled(i, self.inside[axis] * self.size)
             self._copy(f, axis + 1, outer, inner)
 
         f.loop(f.integer(0), f.integer(self.counts[axis]), 1, each)

@@ -84,9 +84,9 @@ def rounded(f: FunctionText, type: str, value: Value) -> Value:
     if type != "bf16":
         return decode(f, type, encode(f, type, value))
     pattern = f.convert("bitcast", value, "i32")
-    odd = f.binary("and", f.binary("lshr", pattern, f.like(pattern, 16)), f.like(pattern, 1))
-    moved = f.binary("add", f.binary("add", pattern, f.like(pattern, 0x7FFF)), odd)
-    cut = f.binary("and", moved, f.like(moved, 0xFFFF0000))
+    odd = f.binary("lshr", pattern, f.like(pattern, 16)) & 1
+    moved = pattern + 0x7FFF + odd
+    cut = moved & 0xFFFF0000
     near = f.convert("bitcast", cut, "float")
     not_a_number = f.compare("fcmp uno", value, value)
     return f.select(not_a_number, f.like(value, float("nan")), near)

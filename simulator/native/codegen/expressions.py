@@ -15,7 +15,7 @@ from isa.alu import ACTIVATIONS, ALU, AluOperator, ScalarEngineFunction
 from isa.scalar import Expression, Relation
 from simulator.native.codegen.iterated import signed_power, unsigned_power
 from simulator.native.codegen.text import FunctionText, Value
-from simulator.native.codegen.vectors import Vector, VectorArithmetic, maximum, minimum, printed
+from simulator.native.codegen.vectors import VectorArithmetic, maximum, minimum, printed
 from simulator.numerics import double, polynomial
 
 Print = Callable[..., Value]
@@ -47,17 +47,17 @@ def _operation(name: str) -> Print:
 
 
 def _reciprocal(f: FunctionText, value: Value) -> Value:
-    return f.binary("fdiv", f.like(value, 1.0), value)
+    return 1.0 / value
 
 
 def _rsqrt(f: FunctionText, value: Value) -> Value:
     """In double, rounded once: as `simulator.numerics.transcendental`."""
     root = f.intrinsic("sqrt", f.convert("fpext", value, "double"))
-    return f.convert("fptrunc", f.binary("fdiv", f.like(root, 1.0), root), "float")
+    return f.convert("fptrunc", 1.0 / root, "float")
 
 
 def _invert(f: FunctionText, value: Value) -> Value:
-    return f.binary("xor", value, f.like(value, -1))
+    return value ^ -1
 
 
 def _shift(operation: str) -> Print:
@@ -70,7 +70,7 @@ def _shift(operation: str) -> Print:
 
 
 def _absolute(f: FunctionText, value: Value) -> Value:
-    negative = f.binary("sub", f.like(value, 0), value)
+    negative = 0 - value
     return f.select(f.compare("icmp slt", value, f.like(value, 0)), negative, value)
 
 
@@ -78,9 +78,9 @@ def _in_double(function: Callable[..., Any]) -> Print:
     """A function of `simulator.numerics.double`."""
 
     def evaluate(f: FunctionText, *values: Value) -> Value:
-        wide = [Vector(f, f.convert("fpext", value, "double")) for value in values]
+        wide = [f.convert("fpext", value, "double") for value in values]
         result = function(VectorArithmetic(f, values[0].width, "double"), *wide)
-        return f.convert("fptrunc", result.value, "float")
+        return f.convert("fptrunc", result, "float")
 
     return evaluate
 
@@ -129,7 +129,7 @@ _INTEGER: dict[type[Expression], Print] = _TRUTH | {
     scalar.Add: _operation("add"),
     scalar.Subtract: _operation("sub"),
     scalar.Multiply: _operation("mul"),
-    scalar.Negate: lambda f, value: f.binary("sub", f.like(value, 0), value),
+    scalar.Negate: lambda f, value: 0 - value,
     scalar.ShiftLeft: _shift("shl"),
     scalar.ShiftRight: _shift("lshr"),
 }

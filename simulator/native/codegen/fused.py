@@ -44,18 +44,18 @@ def emulated(f: FunctionText, left: Value, right: Value, addend: Value) -> Value
     on Computers 57, 2008).
     """
     a, b, c = (f.convert("fpext", value, "double") for value in (left, right, addend))
-    product = f.binary("fmul", a, b)
-    total = f.binary("fadd", product, c)
-    taken = f.binary("fsub", total, product)
-    rest = f.binary("fsub", product, f.binary("fsub", total, taken))
-    error = f.binary("fadd", rest, f.binary("fsub", c, taken))
+    product = a * b
+    total = product + c
+    taken = total - product
+    rest = product - (total - taken)
+    error = rest + (c - taken)
     pattern, sign = (f.convert("bitcast", value, "i64") for value in (total, error))
     # Away from zero where the error has the sign of the sum, else towards it.
-    differ = f.compare("icmp slt", f.binary("xor", pattern, sign), f.like(pattern, 0))
+    differ = f.compare("icmp slt", pattern ^ sign, f.like(pattern, 0))
     step = f.select(differ, f.like(pattern, -1), f.like(pattern, 1))
-    even = f.compare("icmp eq", f.binary("and", pattern, f.like(pattern, 1)), f.like(pattern, 0))
+    even = f.compare("icmp eq", pattern & 1, f.like(pattern, 0))
     inexact = f.compare("fcmp one", error, f.like(error, 0.0))
-    odd = f.select(f.binary("and", even, inexact), f.binary("add", pattern, step), pattern)
+    odd = f.select(even & inexact, pattern + step, pattern)
     return f.convert("fptrunc", f.convert("bitcast", odd, "double"), "float")
 
 

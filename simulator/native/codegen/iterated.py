@@ -23,12 +23,12 @@ def unsigned_power(f: FunctionText, base: Value, exponent: Value) -> Value:
     one, none = f.like(base, 1), f.like(base, 0)
 
     def step(index: Value, result: Value, square: Value, left: Value) -> Sequence[Value]:
-        odd = f.compare("icmp ne", f.binary("and", left, one), none)
-        result = f.select(odd, f.binary("mul", result, square), result)
-        return result, f.binary("mul", square, square), f.binary("lshr", left, one)
+        odd = f.compare("icmp ne", left & one, none)
+        result = f.select(odd, result * square, result)
+        return result, square * square, f.binary("lshr", left, one)
 
     zeros = f.intrinsic("ctlz", _across(f, "or", exponent), f.constant("i1", 0))
-    steps = f.binary("sub", f.integer(64), zeros)
+    steps = 64 - zeros
     return f.loop(f.integer(0), steps, 1, step, [one, base, exponent])[0]
 
 
@@ -37,7 +37,7 @@ def signed_power(f: FunctionText, base: Value, exponent: Value) -> Value:
     one, none = f.like(base, 1), f.like(base, 0)
     negative = f.compare("icmp slt", exponent, none)
     # Powers of 1 and -1 have no other fraction, which depends on whether the exponent is odd.
-    odd = f.binary("and", exponent, one)
+    odd = exponent & one
     result = unsigned_power(f, base, f.select(negative, odd, exponent))
     sizes = [f.compare("icmp eq", base, f.like(base, unit)) for unit in (1, -1)]
     fraction = f.select(f.binary("or", *sizes), result, none)

@@ -21,10 +21,7 @@ def loops(
         return body(pointers, carried)
 
     def inside(index: Value, value: Value) -> list[Value]:
-        moved = [
-            f.offset(pointer, f.binary("mul", index, steps[0]))
-            for pointer, steps in zip(pointers, strides)
-        ]
+        moved = [pointer + index * steps[0] for pointer, steps in zip(pointers, strides)]
         return [loops(f, counts[1:], [steps[1:] for steps in strides], moved, body, value)]
 
     return f.loop(f.integer(0), counts[0], 1, inside, [carried])[0]
@@ -64,16 +61,16 @@ class NestWords:
         each."""
         f, outer = self.f, len(self.counts) - inner - 1
         count = self.counts[outer]
-        whole = f.binary("sub", count, f.binary("srem", count, f.integer(size)))
+        whole = count - f.binary("srem", count, f.integer(size))
 
         def groups(pointers: Sequence[Value]) -> None:
             def group(index: Value, together: int) -> None:
                 rows = []
                 for number in range(together):
-                    at = f.binary("add", index, f.integer(number))
+                    at = index + number
                     rows.append(
                         [
-                            f.offset(pointer, f.binary("mul", at, steps[outer]))
+                            pointer + at * steps[outer]
                             for pointer, steps in zip(pointers, self.strides)
                         ]
                     )

@@ -52,11 +52,11 @@ def _as_float(f: FunctionText, value: Value) -> Value:
 
 
 def _masked(f: FunctionText, value: Value, mask: int) -> Value:
-    return f.binary("and", value, f.like(value, mask))
+    return value & mask
 
 
 def _up(f: FunctionText, value: Value, bits: int) -> Value:
-    return f.binary("shl", value, f.like(value, bits)) if bits else value
+    return value << bits if bits else value
 
 
 def _down(f: FunctionText, value: Value, bits: int) -> Value:
@@ -97,9 +97,9 @@ def decode_magnitude(f: FunctionText, code: Value, mantissa_bits: int, bias: int
     multiples of the smallest one. CPUs take many times as long where fp32 denormals take part.
     """
     raised = _up(f, code, MANTISSA_BITS - mantissa_bits)
-    normal = f.binary("add", raised, f.like(code, (_BIAS - bias) << MANTISSA_BITS))
+    normal = raised + ((_BIAS - bias) << MANTISSA_BITS)
     unit = f.constant("float", 2.0 ** (1 - bias - mantissa_bits), code.width)
-    small = f.binary("fmul", f.convert("sitofp", code, "float"), unit)
+    small = f.convert("sitofp", code, "float") * unit
     is_small = f.compare("icmp ult", code, f.like(code, 1 << mantissa_bits))
     return f.select(is_small, small, _as_float(f, normal))
 
@@ -118,7 +118,7 @@ def _decode_narrow(f: FunctionText, row: DType, wide: Value) -> Value:
     else:
         only_nan = f.compare("icmp eq", code, f.like(code, (1 << (row.bits - 1)) - 1))
         value = f.select(only_nan, _wide_nan(f, row, code), value)
-    return _as_float(f, f.binary("or", value, sign))
+    return _as_float(f, value | sign)
 
 
 def _wide_nan(f: FunctionText, row: DType, code: Value) -> Value:
@@ -126,7 +126,7 @@ def _wide_nan(f: FunctionText, row: DType, code: Value) -> Value:
     pattern = NAN[row.name].widened
     if pattern is not None:
         return f.like(code, pattern)
-    return f.binary("or", _up(f, code, _dropped(row)), f.like(code, EXPONENTS))
+    return _up(f, code, _dropped(row)) | EXPONENTS
 
 
 # fp32 to memory
@@ -145,7 +145,7 @@ def encode(f: FunctionText, dtype: str, value: Value) -> Value:
     if row.exponent_bits == DTYPES["float32"].exponent_bits:
         rounded = _down(f, _rounded(f, pattern, _dropped(row)), _dropped(row))
         sign = _down(f, _masked(f, pattern, _SIGN), 32 - row.bits)
-        nan = f.binary("or", sign, _narrow_nan(f, row, pattern))
+        nan = sign | _narrow_nan(f, row, pattern)
         is_nan = f.compare("fcmp uno", value, value)
         return f.convert("trunc", f.select(is_nan, nan, rounded), f"i{row.bits}")
     return f.convert("trunc", _encode_narrow(f, row, pattern), f"i{row.bits}")
@@ -225,7 +225,7 @@ def store_pairs(
 
     def again() -> None:
         low, high = (f.convert("zext", encoded(f, "bfloat16", half), "i32") for half in halves)
-        f.store(f.binary("or", low, _up(f, high, 16)), place)
+        f.store(low | _up(f, high, 16), place)
 
     f.when(f.compare("icmp ne", found, f.like(found, 0)), again)
 
@@ -234,7 +234,7 @@ def _rounded(f: FunctionText, pattern: Value, dropped: int) -> Value:
     """The pattern with what rounds its lowest bits to nearest even added; they remain."""
     odd = _masked(f, _down(f, pattern, dropped), 1)
     half = f.like(pattern, (1 << (dropped - 1)) - 1)
-    return f.binary("add", f.binary("add", pattern, half), odd)
+    return pattern + half + odd
 
 
 def _round_in_place(f: FunctionText, row: DType, pattern: Value) -> Value:
@@ -243,7 +243,7 @@ def _round_in_place(f: FunctionText, row: DType, pattern: Value) -> Value:
     mask = (0xFFFFFFFF >> dropped) << dropped
     rounded = _masked(f, _rounded(f, pattern, dropped), mask)
     value = _as_float(f, pattern)
-    quiet = _masked(f, f.binary("or", pattern, f.like(pattern, 1 << (MANTISSA_BITS - 1))), mask)
+    quiet = _masked(f, pattern | (1 << (MANTISSA_BITS - 1)), mask)
     nan = f.compare("fcmp uno", value, value)
     return _as_float(f, f.select(nan, quiet, rounded))
 
@@ -253,13 +253,13 @@ def _encode_narrow(f: FunctionText, row: DType, pattern: Value) -> Value:
     magnitude = _masked(f, pattern, _MAGNITUDE)
     sign = _down(f, _masked(f, pattern, _SIGN), 32 - row.bits)
     rounded = _down(f, _rounded(f, magnitude, dropped), dropped)
-    normal = f.binary("sub", rounded, f.like(pattern, (_BIAS - bias) << row.mantissa_bits))
+    normal = rounded - ((_BIAS - bias) << row.mantissa_bits)
     # Below the smallest normal number: adding a number whose last place is the smallest denormal
     # rounds to a multiple of that.
     magic = 2.0 ** (MANTISSA_BITS + 1 - bias - row.mantissa_bits)
     anchor = f.constant("float", magic, pattern.width)
-    small = _as_bits(f, f.binary("fadd", _as_float(f, magnitude), anchor))
-    denormal = f.binary("sub", small, f.convert("bitcast", anchor, "i32"))
+    small = _as_bits(f, _as_float(f, magnitude) + anchor)
+    denormal = small - f.convert("bitcast", anchor, "i32")
     limit = f.like(pattern, (_BIAS - bias + 1) << MANTISSA_BITS)
     code = f.select(f.compare("icmp ult", magnitude, limit), denormal, normal)
     all_ones = (1 << (row.bits - 1)) - 1
@@ -269,7 +269,7 @@ def _encode_narrow(f: FunctionText, row: DType, pattern: Value) -> Value:
     code = f.select(f.compare("icmp ugt", code, beyond), beyond, code)
     is_nan = f.compare("icmp ugt", magnitude, f.like(pattern, EXPONENTS))
     code = f.select(is_nan, _narrow_nan(f, row, magnitude), code)
-    return f.binary("or", code, sign)
+    return code | sign
 
 
 def _narrow_nan(f: FunctionText, row: DType, pattern: Value) -> Value:
@@ -281,7 +281,7 @@ def _narrow_nan(f: FunctionText, row: DType, pattern: Value) -> Value:
     empty = f.compare("icmp eq", payload, f.like(payload, 0))
     kept = f.select(empty, f.like(payload, 1), payload)
     infinity = ((1 << row.exponent_bits) - 1) << row.mantissa_bits
-    return f.binary("or", kept, f.like(payload, infinity))
+    return kept | infinity
 
 
 def _encode_integer(f: FunctionText, row: DType, value: Value) -> Value:

@@ -43,7 +43,7 @@ class MultiplyAdds:
         start = [f.constant("float", 0.0, self.width)] * SUMS
         sums = f.loop(f.integer(0), f.word(0), 1, step, start)
         for index, value in enumerate(sums):
-            f.store(value, f.offset(f.words, f.integer(_ROOM * (index + 1))))
+            f.store(value, f.words + _ROOM * (index + 1))
         return f.text()
 
 

@@ -95,7 +95,7 @@ class StructureAt:
 
     def add(self, name: str, value: Value) -> Value:
         """Add to a member; its new value."""
-        total = self.f.binary("add", self.get(name), value)
+        total = self.get(name) + value
         self.set(name, total)
         return total
 
@@ -129,7 +129,7 @@ class Join:
     def __init__(self, f: StructureText, name: str) -> None:
         self.f = f
         self.label = f.label(name)
-        self.value = Value("%" + f.label(name), "i64")
+        self.value = Value("%" + f.label(name), "i64", f=f)
         self._brought: list[tuple[Value, str]] = []
         self._place = 0
 

@@ -9,18 +9,29 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 WORD = 8
 """Bytes of an argument word."""
 
 
-class Value(NamedTuple):
-    """An SSA value or a constant: its text, element type, and lanes (0: a scalar)."""
+class Value:
+    """An SSA value or a constant: its text, element type, and lanes (0: a scalar).
 
-    text: str
-    element: str
-    width: int = 0
+    Python's operators print instructions of `f`, the function that the value is in. A number beside
+    a value is a constant of its type, and a pointer with bytes added is a pointer. A shift to the
+    right is that of signed integers.
+    """
+
+    __slots__ = ("element", "f", "text", "width")
+
+    def __init__(
+        self, text: str, element: str, width: int = 0, f: FunctionText | None = None
+    ) -> None:
+        self.text = text
+        self.element = element
+        self.width = width
+        self.f: FunctionText = f  # type: ignore[assignment]  # operators need one, constants none
 
     @property
     def type(self) -> str:
@@ -29,6 +40,64 @@ class Value(NamedTuple):
     @property
     def is_constant(self) -> bool:
         return not self.text.startswith("%")
+
+    def _number(self, operation: str, other: Value | float, turned: bool = False) -> Value:
+        """An instruction on numbers, whole or floating-point ones."""
+        prefix = "f" if self.element in _SUFFIXES else ""
+        return self._binary(prefix + operation, other, turned)
+
+    def _binary(self, operation: str, other: Value | float, turned: bool = False) -> Value:
+        value = other if isinstance(other, Value) else self.f.like(self, other)
+        left, right = (value, self) if turned else (self, value)
+        return self.f.binary(operation, left, right)
+
+    def __add__(self, other: Value | float) -> Value:
+        if self.element != "ptr":
+            return self._number("add", other)
+        bytes_ = other if isinstance(other, Value) else self.f.integer(int(other))
+        return self.f.offset(self, bytes_)
+
+    def __radd__(self, other: float) -> Value:
+        return self._number("add", other, turned=True)
+
+    def __sub__(self, other: Value | float) -> Value:
+        return self._number("sub", other)
+
+    def __rsub__(self, other: float) -> Value:
+        return self._number("sub", other, turned=True)
+
+    def __mul__(self, other: Value | float) -> Value:
+        return self._number("mul", other)
+
+    def __rmul__(self, other: float) -> Value:
+        return self._number("mul", other, turned=True)
+
+    def __truediv__(self, other: Value | float) -> Value:
+        return self._binary("fdiv", other)
+
+    def __rtruediv__(self, other: float) -> Value:
+        return self._binary("fdiv", other, turned=True)
+
+    def __neg__(self) -> Value:
+        return self.f.unary("fneg", self)
+
+    def __and__(self, other: Value | int) -> Value:
+        return self._binary("and", other)
+
+    def __or__(self, other: Value | int) -> Value:
+        return self._binary("or", other)
+
+    def __xor__(self, other: Value | int) -> Value:
+        return self._binary("xor", other)
+
+    def __lshift__(self, other: Value | int) -> Value:
+        return self._binary("shl", other)
+
+    def __rlshift__(self, other: int) -> Value:
+        return self._binary("shl", other, turned=True)
+
+    def __rshift__(self, other: Value | int) -> Value:
+        return self._binary("ashr", other)
 
 
 def type_text(element: str, width: int) -> str:
@@ -64,7 +133,7 @@ class FunctionText:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.words = Value("%words", "ptr")
+        self.words = Value("%words", "ptr", f=self)
         self._entry: list[str] = []
         self._lines: list[str] = []
         self._declarations: dict[str, str] = {}
@@ -100,14 +169,15 @@ class FunctionText:
     def _assign(self, text: str, element: str, width: int) -> Value:
         name = "%" + self._fresh()
         self._lines.append(f"  {name} = {text}")
-        return Value(name, element, width)
+        return Value(name, element, width, self)
 
     # Constants and conversions
 
     def constant(self, element: str, value: float, width: int = 0) -> Value:
         """A number in every lane."""
         number = number_text(element, value)
-        return Value(f"splat ({element} {number})" if width else number, element, width)
+        text = f"splat ({element} {number})" if width else number
+        return Value(text, element, width, self)
 
     def integer(self, value: int) -> Value:
         """An i64 scalar."""
@@ -116,7 +186,7 @@ class FunctionText:
     def lanes(self, element: str, width: int) -> Value:
         """The number of every lane."""
         numbers = ", ".join(f"{element} {lane}" for lane in range(width))
-        return Value(f"<{numbers}>", element, width)
+        return Value(f"<{numbers}>", element, width, self)
 
     def below(self, count: Value, width: int) -> Value:
         """The mask of the first `count` lanes; all, if there are more."""
@@ -192,7 +262,8 @@ class FunctionText:
         types = ", ".join(argument.type for argument in arguments)
         self._declarations[function] = f"declare {result.type} {function}({types})"
         values = ", ".join(f"{argument.type} {argument.text}" for argument in arguments)
-        return self._assign(f"call {result.type} {function}({values})", *result[1:])
+        text = f"call {result.type} {function}({values})"
+        return self._assign(text, result.element, result.width)
 
     def call(self, function: str, element: str, width: int, *arguments: Value) -> Value:
         """A call of a function whose result is of this type, such as an intrinsic of one CPU."""
@@ -261,7 +332,7 @@ class FunctionText:
     ) -> Value:
         """A vector of elements that are `stride` bytes apart; only the first `count`, where given,
         and zeros."""
-        result = Value("poison" if count is None else "zeroinitializer", element, width)
+        result = Value("poison" if count is None else "zeroinitializer", element, width, self)
         for lane in range(width if count is None else count):
             result = self.insert(result, self.load(pointer, element), lane)
             pointer = self.offset(pointer, stride)
@@ -311,7 +382,7 @@ class FunctionText:
         """Memory of the function's own for a vector."""
         name = "%" + self._fresh("memory")
         self._entry.append(f"  {name} = alloca {type_text(element, width)}, align 64")
-        return Value(name, "ptr")
+        return Value(name, "ptr", f=self)
 
     def copy_bytes(self, target: Value, source: Value, count: Value) -> None:
         """Copy bytes between ranges that are disjoint or equal."""
@@ -344,8 +415,8 @@ class FunctionText:
         before = self._block
         self._lines.append(f"  br label %{head}")
         self._open(head)
-        index = Value("%" + self._fresh("i"), "i64")
-        current = [Value("%" + self._fresh("c"), v.element, v.width) for v in carried]
+        index = Value("%" + self._fresh("i"), "i64", f=self)
+        current = [Value("%" + self._fresh("c"), v.element, v.width, self) for v in carried]
         phis = len(self._lines)
         inside_loop = self.compare("icmp slt", index, stop)
         self._lines.append(f"  br i1 {inside_loop.text}, label %{inside}, label %{after}")

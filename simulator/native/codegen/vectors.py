@@ -1,5 +1,4 @@
-"""Vectors with Python's operators, and the functions of `simulator.numerics.polynomial` printed on
-them."""
+"""The functions of `simulator.numerics.polynomial`, printed on vectors."""
 
 from __future__ import annotations
 
@@ -35,50 +34,6 @@ def _extreme(f: FunctionText, comparison: str, left: Value, right: Value) -> Val
     return f.select(f.compare("fcmp uno", left, left), left, chosen)
 
 
-class Vector:
-    """A value with the Python operators that `simulator.numerics.polynomial` uses."""
-
-    __slots__ = ("f", "value")
-
-    def __init__(self, f: FunctionText, value: Value) -> None:
-        self.f = f
-        self.value = value
-
-    def _binary(self, operation: str, other: Vector) -> Vector:
-        return Vector(self.f, self.f.binary(operation, self.value, other.value))
-
-    @property
-    def _prefix(self) -> str:
-        return "f" if self.value.element in ("float", "double") else ""
-
-    def __add__(self, other: Vector) -> Vector:
-        return self._binary(self._prefix + "add", other)
-
-    def __sub__(self, other: Vector) -> Vector:
-        return self._binary(self._prefix + "sub", other)
-
-    def __mul__(self, other: Vector) -> Vector:
-        return self._binary(self._prefix + "mul", other)
-
-    def __neg__(self) -> Vector:
-        return Vector(self.f, self.f.unary("fneg", self.value))
-
-    def __truediv__(self, other: Vector) -> Vector:
-        return self._binary("fdiv", other)
-
-    def __and__(self, other: Vector) -> Vector:
-        return self._binary("and", other)
-
-    def __or__(self, other: Vector) -> Vector:
-        return self._binary("or", other)
-
-    def __lshift__(self, other: Vector) -> Vector:
-        return self._binary("shl", other)
-
-    def __rshift__(self, other: Vector) -> Vector:
-        return self._binary("ashr", other)
-
-
 class VectorArithmetic:
     """`simulator.numerics.polynomial.Arithmetic` that prints vectors of a width, of float or
     double."""
@@ -89,44 +44,44 @@ class VectorArithmetic:
         self._number = number
         self._integer = {"float": "i32", "double": "i64"}[number]
 
-    def real(self, value: float) -> Vector:
-        return Vector(self.f, self.f.constant(self._number, value, self.width))
+    def real(self, value: float) -> Value:
+        return self.f.constant(self._number, value, self.width)
 
-    def integer(self, value: int) -> Vector:
-        return Vector(self.f, self.f.constant(self._integer, value, self.width))
+    def integer(self, value: int) -> Value:
+        return self.f.constant(self._integer, value, self.width)
 
-    def less(self, left: Vector, right: Vector) -> Vector:
-        return Vector(self.f, self.f.compare("fcmp olt", left.value, right.value))
+    def less(self, left: Value, right: Value) -> Value:
+        return self.f.compare("fcmp olt", left, right)
 
-    def equal(self, left: Vector, right: Vector) -> Vector:
-        return Vector(self.f, self.f.compare("fcmp oeq", left.value, right.value))
+    def equal(self, left: Value, right: Value) -> Value:
+        return self.f.compare("fcmp oeq", left, right)
 
-    def where(self, condition: Vector, chosen: Vector, other: Vector) -> Vector:
-        return Vector(self.f, self.f.select(condition.value, chosen.value, other.value))
+    def where(self, condition: Value, chosen: Value, other: Value) -> Value:
+        return self.f.select(condition, chosen, other)
 
-    def multiply_add(self, left: Vector, right: Vector, addend: Vector) -> Vector:
-        return Vector(self.f, multiply_add(self.f, left.value, right.value, addend.value))
+    def multiply_add(self, left: Value, right: Value, addend: Value) -> Value:
+        return multiply_add(self.f, left, right, addend)
 
-    def at_most(self, value: Vector, bound: float) -> Vector:
-        return Vector(self.f, minimum(self.f, value.value, self.real(bound).value))
+    def at_most(self, value: Value, bound: float) -> Value:
+        return minimum(self.f, value, self.real(bound))
 
-    def at_least(self, value: Vector, bound: float) -> Vector:
-        return Vector(self.f, maximum(self.f, value.value, self.real(bound).value))
+    def at_least(self, value: Value, bound: float) -> Value:
+        return maximum(self.f, value, self.real(bound))
 
-    def clamp(self, value: Vector, low: float, high: float) -> Vector:
+    def clamp(self, value: Value, low: float, high: float) -> Value:
         return self.at_least(self.at_most(value, high), low)
 
-    def bits(self, value: Vector) -> Vector:
-        return Vector(self.f, self.f.convert("bitcast", value.value, self._integer))
+    def bits(self, value: Value) -> Value:
+        return self.f.convert("bitcast", value, self._integer)
 
-    def from_bits(self, pattern: Vector) -> Vector:
-        return Vector(self.f, self.f.convert("bitcast", pattern.value, self._number))
+    def from_bits(self, pattern: Value) -> Value:
+        return self.f.convert("bitcast", pattern, self._number)
 
-    def rounded(self, integer: Vector) -> Vector:
+    def rounded(self, integer: Value) -> Value:
         """The floating-point number nearest to a signed integer."""
-        return Vector(self.f, self.f.convert("sitofp", integer.value, self._number))
+        return self.f.convert("sitofp", integer, self._number)
 
-    def scale(self, value: Vector, number: Vector, exponent: Vector) -> Vector:
+    def scale(self, value: Value, number: Value, exponent: Value) -> Value:
         level = GENERATING.get()
         if self.width != _SCALED or level is None or not level.wide_registers:
             return polynomial.scale_in_two(self, value, exponent)
@@ -137,9 +92,9 @@ class VectorArithmetic:
         scaled = f.call(
             "llvm.x86.avx512.mask.scalef.ps.512",
             *("float", _SCALED),
-            *(value.value, number.value, value.value, everywhere, current),
+            *(value, number, value, everywhere, current),
         )
-        return Vector(f, scaled)
+        return scaled
 
 
 def printed(
@@ -148,7 +103,7 @@ def printed(
     """A function of fp32 numbers, written over `Arithmetic`, as one that prints it."""
 
     def evaluate(f: FunctionText, value: Value) -> Value:
-        result: Vector = function(VectorArithmetic(f, value.width), Vector(f, value))
-        return result.value
+        result: Value = function(VectorArithmetic(f, value.width), value)
+        return result
 
     return evaluate

@@ -169,7 +169,7 @@ class MeetingText:
         f.branch(issued, look, come)
         f.open(come)
         own = self._count(meeting, meeting.get("own"))
-        number = f.binary("add", f.load(own, "i64"), f.integer(1))
+        number = f.load(own, "i64") + 1
         f.store(number, own)
         meeting.set("sequence", number)
         f.jump(look)
@@ -205,13 +205,13 @@ class MeetingText:
         own = meeting.get("own")
         f.store(record.pointer, f.element_at(meeting.get("slots", "ptr"), own, WORD))
         before = f.load(self._count(meeting, own), "i64")
-        number = f.binary("add", before, f.integer(1))
+        number = before + 1
 
         def others(place: Value) -> None:
             came = f.load(self._count(meeting, place), "i64")
             missing = f.compare("icmp slt", came, number)
             other = f.compare("icmp ne", place, own)
-            f.leave_if(f.binary("and", missing, other), first)
+            f.leave_if(missing & other, first)
 
         self._each(meeting, others)
         self._deliver(meeting, operands, fallback)

@@ -62,27 +62,27 @@ class OperandText:
 
             def term(each: StructureAt) -> None:
                 cell = f.element_at(registers, each.get("register"), WORD)
-                offset.add("value", f.binary("mul", f.load(cell, "i64"), each.get("scale")))
+                offset.add("value", f.load(cell, "i64") * each.get("scale"))
 
             operand.each("terms", TERM, term)
             found = offset.get("value")
             self._unless_between(found, operand, "lowest", "highest")
             operand.set("offset", found)
-            operand.set("address", f.binary("add", operand.get("base"), found))
+            operand.set("address", operand.get("base") + found)
 
         def apart(pair: StructureAt) -> None:
             left, right = (self._of(pair, name) for name in ("left", "right"))
             ends = [
-                [f.binary("add", side.get("offset"), side.get(end)) for end in ("low", "high")]
+                [side.get("offset") + side.get(end) for end in ("low", "high")]
                 for side in (left, right)
             ]
             before = f.compare("icmp sle", ends[0][1], ends[1][0])
             behind = f.compare("icmp sle", ends[1][1], ends[0][0])
             equal = f.compare("icmp eq", left.get("address"), right.get("address"))
             allowed = f.compare("icmp ne", pair.get("same"), f.integer(0))
-            same = f.binary("and", equal, allowed)
-            fine = f.binary("or", f.binary("or", before, behind), same)
-            f.leave_if(f.binary("xor", fine, f.constant("i1", 1)), self.fallback)
+            same = equal & allowed
+            fine = before | behind | same
+            f.leave_if(fine ^ 1, self.fallback)
 
         record.each("moving", REFERENCE, move)
         record.each("apart", PAIR, apart)
@@ -110,11 +110,11 @@ class OperandText:
             operand = self._of(reference)
             state = f.load(self._state_of(operand), "i8")
             full = f.compare("icmp ne", operand.get("full"), f.integer(0))
-            whole = f.binary("and", self._is(state, EMPTY), full)
-            partly = f.binary("or", self._is(state, EMPTY), self._is(state, MIXED))
-            partly = f.binary("and", partly, self._has_marks(operand))
-            fine = f.binary("or", self._is(state, CLEAN), f.binary("or", whole, partly))
-            f.leave_if(f.binary("xor", fine, f.constant("i1", 1)), self.fallback)
+            whole = self._is(state, EMPTY) & full
+            partly = self._is(state, EMPTY) | self._is(state, MIXED)
+            partly = partly & self._has_marks(operand)
+            fine = self._is(state, CLEAN) | (whole | partly)
+            f.leave_if(fine ^ 1, self.fallback)
 
         record.each("reads", REFERENCE, readable)
         record.each("writes", REFERENCE, writable)
@@ -129,7 +129,7 @@ class OperandText:
             state = f.load(place, "i8")
             part, mark, all_of_it, after = (f.label(n) for n in ("part", "mark", "all", "on"))
             full = f.compare("icmp ne", operand.get("full"), f.integer(0))
-            f.branch(f.binary("or", self._is(state, CLEAN), full), all_of_it, part)
+            f.branch(self._is(state, CLEAN) | full, all_of_it, part)
             f.open(part)
             clear = f.label("clear")
             f.branch(self._is(state, EMPTY), clear, mark)
@@ -151,7 +151,7 @@ class OperandText:
         """Addresses go to the words of the jobs."""
 
         def one(each: StructureAt) -> None:
-            address = self.f.binary("add", self._of(each).get("address"), each.get("delta"))
+            address = self._of(each).get("address") + each.get("delta")
             self.f.store(address, each.get("word", "ptr"))
 
         record.each("patches", PATCH, one)
@@ -181,22 +181,22 @@ class OperandText:
         nothing = self.program.get("no_space", "ptr")
         space = StructureAt(f, SPACE, f.select(known, operand.get("space", "ptr"), nothing))
         same = f.compare("icmp eq", space.get("unit"), operand.get("unit"))
-        return f.binary("and", known, same)
+        return known & same
 
     def _runs(self, operand: StructureAt, body: Callable[[Value, Value], None]) -> None:
         """`body(pointer, count)` for the adjacent marks of an operand."""
         f = self.f
-        offset = f.binary("add", operand.get("buffer_offset"), operand.get("offset"))
+        offset = operand.get("buffer_offset") + operand.get("offset")
         number = f.binary("sdiv", offset, operand.get("unit"))
-        first = f.offset(self._space(operand).get("marks", "ptr"), number)
+        first = self._space(operand).get("marks", "ptr") + number
         zero, inner = f.integer(0), operand.get("inner")
 
         def outer(index: Value) -> None:
-            line = f.offset(first, f.binary("mul", index, operand.get("outer_step")))
+            line = first + index * operand.get("outer_step")
 
             def middle(number: Value) -> None:
-                step = f.binary("mul", number, operand.get("middle_step"))
-                body(f.offset(line, step), inner)
+                step = number * operand.get("middle_step")
+                body(line + step, inner)
 
             f.loop(zero, operand.get("middle"), 1, middle)
 
@@ -205,17 +205,17 @@ class OperandText:
     def _unless_marked(self, operand: StructureAt) -> None:
         """To `fallback` unless all marks of an operand say that it is initialised."""
         f = self.f
-        f.leave_if(f.binary("xor", self._has_marks(operand), f.constant("i1", 1)), self.fallback)
+        f.leave_if(self._has_marks(operand) ^ 1, self.fallback)
 
         def run(place: Value, count: Value) -> None:
-            whole = f.binary("and", count, f.integer(-WORD))
+            whole = count & -WORD
 
             def word(index: Value) -> None:
-                marks = f.load(f.offset(place, index), "i64")
+                marks = f.load(place + index, "i64")
                 f.leave_if(f.compare("icmp ne", marks, f.integer(-1)), self.fallback)
 
             def byte(index: Value) -> None:
-                mark = f.load(f.offset(place, index), "i8")
+                mark = f.load(place + index, "i8")
                 f.leave_if(f.compare("icmp ne", mark, f.constant("i8", -1)), self.fallback)
 
             f.loop(f.integer(0), whole, WORD, word)
@@ -226,10 +226,10 @@ class OperandText:
     def _clear(self, operand: StructureAt) -> None:
         """Nothing of the operand's region is written."""
         f = self.f
-        first = f.offset(self._space(operand).get("marks", "ptr"), operand.get("box"))
+        first = self._space(operand).get("marks", "ptr") + operand.get("box")
 
         def row(index: Value) -> None:
-            place = f.offset(first, f.binary("mul", index, operand.get("box_pitch")))
+            place = first + index * operand.get("box_pitch")
             f.fill_bytes(place, UNWRITTEN, operand.get("box_width"))
 
         f.loop(f.integer(0), operand.get("box_rows"), 1, row)
@@ -239,4 +239,4 @@ class OperandText:
         f = self.f
         below = f.compare("icmp slt", value, record.get(lowest))
         above = f.compare("icmp sgt", value, record.get(highest))
-        f.leave_if(f.binary("or", below, above), self.fallback)
+        f.leave_if(below | above, self.fallback)

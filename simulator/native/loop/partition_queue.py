@@ -164,7 +164,7 @@ def new_entry(
 
     def copied() -> None:
         place = f.element_at(queue.get("copies", "ptr"), count, MOST_WORDS * WORD)
-        size = f.binary("mul", job.get("words_count"), f.integer(WORD))
+        size = job.get("words_count") * WORD
         f.copy_bytes(place, job.get("words", "ptr"), size)
         f.store(place, words.pointer)
 
@@ -174,7 +174,7 @@ def new_entry(
     )
     f.store(job.pointer, entry.pointer)
     entry.set("words", words.get("value"))
-    queue.set("count", f.binary("add", count, f.integer(1)))
+    queue.set("count", count + 1)
     return entry
 
 
@@ -188,7 +188,7 @@ def fetch_entries(f: StructureText, part: StructureAt, entry: Structure, job: St
         for member, size in (("job", job.size), ("words", _WORDS_AHEAD)):
             place = each.get(member, "ptr")
             for line in range(0, size + LINE, LINE):
-                f.prefetch(f.offset(place, f.integer(line)))
+                f.prefetch(place + line)
 
     first = f.compare("icmp eq", part.get("number"), f.integer(0))
     f.loop(f.integer(0), f.select(first, f.integer(0), part.get("count")), 1, one)
@@ -245,14 +245,14 @@ class QueueText:
         """Queue the local jobs of a record; before that run the queue if it is too full, or has
         accesses of HBM that must come before the record's."""
         f, queue = self.f, self.queue
-        total = f.binary("add", queue.get("count"), record.get("queued_count"))
+        total = queue.get("count") + record.get("queued_count")
         reason = f.variable()
         full = f.compare("icmp sgt", total, f.integer(MOST_JOBS))
         reason.set("value", f.convert("zext", full, "i64"))
 
         def look(access: StructureAt) -> None:
             found = f.convert("zext", self._meets(access), "i64")
-            reason.set("value", f.binary("or", reason.get("value"), found))
+            reason.set("value", reason.get("value") | found)
 
         record.each("accesses", ACCESS, look)
         must = f.compare("icmp ne", reason.get("value"), f.integer(0))
@@ -271,7 +271,7 @@ class QueueText:
         for largest, member in (("most_hints", "hints_count"), ("lockstep", "lockstep")):
             queue.set(largest, f.intrinsic("smax", queue.get(largest), job.get(member)))
         first = job.get("first")
-        last = f.binary("add", first, job.get("count"))
+        last = first + job.get("count")
         for low, high, begin, end in (
             ("first", "last", first, last),
             *((name, f"{name}_end", job.get(name), job.get(f"{name}_end")) for name in ARENAS),
@@ -284,7 +284,7 @@ class QueueText:
     def _range(self, access: StructureAt) -> tuple[Value, Value]:
         operand = StructureAt(self.f, OPERAND, access.get("operand", "ptr"))
         offset = operand.get("offset")
-        low, high = (self.f.binary("add", offset, operand.get(end)) for end in ("low", "high"))
+        low, high = (offset + operand.get(end) for end in ("low", "high"))
         return low, high
 
     def _frame(self, access: StructureAt) -> tuple[Value, Value]:
@@ -292,26 +292,26 @@ class QueueText:
         step is 0 where a row of it crosses a multiple of the step."""
         f = self.f
         low, _ = self._range(access)
-        start, step = f.binary("sub", low, access.get("before")), access.get("step")
+        start, step = low - access.get("before"), access.get("step")
         # There may be fewer rows in front of the first one than it says.
-        lift = f.binary("mul", step, f.integer(1 << 20))
-        number = f.binary("sdiv", f.binary("add", start, lift), step)
-        column = f.binary("srem", f.binary("add", start, lift), step)
-        end = f.binary("add", column, access.get("span"))
+        lift = step * (1 << 20)
+        number = f.binary("sdiv", start + lift, step)
+        column = f.binary("srem", start + lift, step)
+        end = column + access.get("span")
         fits = f.compare("icmp sle", end, step)
         return number, f.select(fits, step, f.integer(0))
 
     def _same_frame(self, tensor: StructureAt, number: Value, step: Value) -> Value:
         f = self.f
         same = f.compare("icmp eq", tensor.get("frame"), number)
-        same = f.binary("and", same, f.compare("icmp eq", tensor.get("step"), step))
-        return f.binary("and", same, f.compare("icmp ne", step, f.integer(0)))
+        same = same & f.compare("icmp eq", tensor.get("step"), step)
+        return same & f.compare("icmp ne", step, f.integer(0))
 
     def _overlaps(self, tensor: StructureAt, name: str, low: Value, high: Value) -> Value:
         f = self.f
         before = f.compare("icmp slt", low, tensor.get(f"{name}_end"))
         behind = f.compare("icmp slt", tensor.get(name), high)
-        return f.binary("and", before, behind)
+        return before & behind
 
     def _meets(self, access: StructureAt) -> Value:
         """Whether an access, and what is queued, may touch the same bytes by different partitions,
@@ -319,16 +319,16 @@ class QueueText:
         f = self.f
         tensor = StructureAt(f, TENSOR, access.get("tensor", "ptr"))
         low, high = self._range(access)
-        other = f.binary("xor", self._same_frame(tensor, *self._frame(access)), f.constant("i1", 1))
+        other = self._same_frame(tensor, *self._frame(access)) ^ 1
         writes = f.compare("icmp ne", access.get("writes"), f.integer(0))
         now = self._overlaps(tensor, "now_reads", low, high)
-        now = f.binary("and", now, writes)
-        now = f.binary("or", now, self._overlaps(tensor, "now_writes", low, high))
-        older = f.binary("and", self._overlaps(tensor, "reads", low, high), writes)
-        older = f.binary("or", older, self._overlaps(tensor, "writes", low, high))
-        found = f.binary("or", older, f.binary("and", now, other))
+        now = now & writes
+        now = now | self._overlaps(tensor, "now_writes", low, high)
+        older = self._overlaps(tensor, "reads", low, high) & writes
+        older = older | self._overlaps(tensor, "writes", low, high)
+        found = older | (now & other)
         current = f.compare("icmp eq", tensor.get("epoch"), self.queue.get("epoch"))
-        return f.binary("and", found, current)
+        return found & current
 
     def _note(self, access: StructureAt) -> None:
         """Add an access to what is queued."""
@@ -358,9 +358,9 @@ class QueueText:
 
         f.when(f.compare("icmp ne", tensor.get("epoch"), epoch), begin)
         same = self._same_frame(tensor, number, step)
-        f.when(f.binary("xor", same, f.constant("i1", 1)), leave)
+        f.when(same ^ 1, leave)
         writes = f.compare("icmp ne", access.get("writes"), f.integer(0))
-        reads = f.binary("xor", writes, f.constant("i1", 1))
+        reads = writes ^ 1
         low, high = self._range(access)
         f.when(writes, lambda: self._extend(tensor, "now_writes", low, high))
         f.when(reads, lambda: self._extend(tensor, "now_reads", low, high))
@@ -379,9 +379,9 @@ class Flush:
         f = StructureText(name)
         queue = StructureAt(f, QUEUE, f.words)
         first, one = queue.get("first"), f.integer(1)
-        span = f.binary("sub", queue.get("last"), first)
+        span = queue.get("last") - first
         # Blocks of nearly the same size.
-        extents = [f.binary("sub", queue.get(f"{n}_end"), queue.get(n)) for n in ARENAS]
+        extents = [queue.get(f"{n}_end") - queue.get(n) for n in ARENAS]
         within = f.binary("add", *(f.intrinsic("smax", e, f.integer(0)) for e in extents))
         touched = f.intrinsic("smin", queue.get("row_bytes"), within)
         most = f.binary("sdiv", queue.get("block_bytes"), f.intrinsic("smax", touched, one))
@@ -389,19 +389,17 @@ class Flush:
         threads = queue.get("parts_count")
         shared = f.compare("icmp ne", queue.get("team"), f.integer(0))
         enough = f.compare("icmp sge", queue.get("work"), queue.get("least_work"))
-        shared = f.binary(
-            "and", f.binary("and", shared, enough), f.compare("icmp sge", span, threads)
-        )
+        shared = shared & enough & f.compare("icmp sge", span, threads)
         count = f.select(shared, threads, one)
         parts = queue.get("parts", "ptr")
 
         def begin(number: Value) -> Value:
-            return f.binary("add", first, f.binary("sdiv", f.binary("mul", span, number), count))
+            return first + f.binary("sdiv", span * number, count)
 
         def part(number: Value) -> None:
             words = StructureAt(f, BLOCKS, f.load(f.element_at(parts, number, WORD), "ptr"))
-            low, high = begin(number), begin(f.binary("add", number, one))
-            rows = f.binary("sub", high, low)
+            low, high = begin(number), begin(number + one)
+            rows = high - low
             times = _up(f, rows, most)
             words.set("first", low)
             words.set("last", high)
@@ -409,7 +407,7 @@ class Flush:
                 words.set(member, queue.get(member))
             block = f.intrinsic("smax", _up(f, rows, times), one)
             multiple = queue.get("lockstep")
-            words.set("block", f.binary("mul", _up(f, block, multiple), multiple))
+            words.set("block", _up(f, block, multiple) * multiple)
 
         f.loop(f.integer(0), count, 1, part)
         take_turns(queue)
@@ -422,7 +420,7 @@ class Flush:
 
 def _up(f: StructureText, left: Value, right: Value) -> Value:
     """left / right, rounded up."""
-    total = f.binary("add", left, f.binary("sub", right, f.integer(1)))
+    total = left + (right - 1)
     return f.binary("sdiv", total, right)
 
 
@@ -441,8 +439,8 @@ class PartitionBlocks:
         hints = _Hints(f, part)
 
         def one_block(number: Value) -> None:
-            low = f.binary("add", first, f.binary("mul", number, block))
-            high = f.intrinsic("smin", f.binary("add", low, block), last)
+            low = first + number * block
+            high = f.intrinsic("smin", low + block, last)
             hints.told.set("value", zero)
 
             def run(index: Value) -> None:
@@ -450,7 +448,7 @@ class PartitionBlocks:
 
             f.loop(zero, count, 1, run)
 
-        blocks = _up(f, f.binary("sub", last, first), block)
+        blocks = _up(f, last - first, block)
         f.loop(zero, blocks, 1, one_block)
         f.fence()
         return f.text()
@@ -481,7 +479,7 @@ class _Hints:
             takes = f.compare("icmp ne", job.get("hints_count"), f.integer(0))
             most = f.compare("icmp eq", job.get("hints_count"), self._most)
             yes, on = f.label("hint"), f.label("on")
-            f.branch(f.binary("and", takes, most), yes, on)
+            f.branch(takes & most, yes, on)
             f.open(yes)
             first = f.element_at(words, job.get("hints"), WORD)
             size = len(HINT_WORDS) * WORD
@@ -502,9 +500,9 @@ class _Hints:
         f.store(f.convert("ptrtoint", self._entries, "i64"), address)
         f.store(f.integer(0), step)
         each = f.integer(len(FETCHED))
-        end = f.binary("add", index, f.integer(FARTHEST_HINT))
-        end = f.binary("mul", f.intrinsic("smin", end, self._count), each)
-        ahead = f.binary("mul", f.binary("add", index, one), each)
+        end = index + FARTHEST_HINT
+        end = f.intrinsic("smin", end, self._count) * each
+        ahead = (index + one) * each
         ahead = f.intrinsic("smax", self.told.get("value"), ahead)
         self.told.set("value", ahead)
         look, test, found, on = (f.label(name) for name in ("look", "test", "found", "on"))
@@ -513,7 +511,7 @@ class _Hints:
         at = self.told.get("value")
         f.branch(f.compare("icmp slt", at, end), test, on)
         f.open(test)
-        self.told.set("value", f.binary("add", at, one))
+        self.told.set("value", at + one)
         entry = _entry(f, self._entries, f.binary("sdiv", at, each))
         later = StructureAt(f, QUEUED, entry.get("job", "ptr"))
         which = f.compare("icmp eq", f.binary("srem", at, each), f.integer(0))
@@ -523,8 +521,8 @@ class _Hints:
         f.branch(f.compare("icmp ne", word, f.integer(0)), found, look)
         f.open(found)
         rows = f.load(f.element_at(entry.get("words", "ptr"), word, WORD), "i64")
-        skipped = f.binary("mul", f.binary("sub", begin, later.get("first")), distance)
-        f.store(f.binary("add", rows, skipped), address)
+        skipped = (begin - later.get("first")) * distance
+        f.store(rows + skipped, address)
         f.store(distance, step)
         f.jump(on)
         f.open(on)
@@ -543,8 +541,8 @@ def _run(
     job = StructureAt(f, QUEUED, entry.get("job", "ptr"))
     words, own = entry.get("words", "ptr"), job.get("first")
     begin = f.intrinsic("smax", low, own)
-    end = f.intrinsic("smin", high, f.binary("add", own, job.get("count")))
-    rows = f.binary("sub", end, begin)
+    end = f.intrinsic("smin", high, own + job.get("count"))
+    rows = end - begin
     whole, part, some, after = (f.label(label) for label in ("whole", "part", "some", "on"))
     f.branch(f.compare("icmp eq", rows, job.get("count")), whole, part)
     f.open(whole)
@@ -554,14 +552,14 @@ def _run(
     f.open(part)
     f.branch(f.compare("icmp sgt", rows, f.integer(0)), some, after)
     f.open(some)
-    f.copy_bytes(scratch, words, f.binary("mul", job.get("words_count"), f.integer(WORD)))
+    f.copy_bytes(scratch, words, job.get("words_count") * WORD)
     f.store(rows, f.element_at(scratch, job.get("length"), WORD))
-    skipped = f.binary("sub", begin, own)
+    skipped = begin - own
 
     def step(each: StructureAt) -> None:
         place = f.element_at(scratch, each.get("word"), WORD)
-        moved = f.binary("mul", skipped, each.get("bytes"))
-        f.store(f.binary("add", f.load(place, "i64"), moved), place)
+        moved = skipped * each.get("bytes")
+        f.store(f.load(place, "i64") + moved, place)
 
     job.each("steps", STEP, step)
     hint(job, scratch, begin)

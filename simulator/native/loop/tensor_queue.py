@@ -134,7 +134,7 @@ class ProductsText:
     def add(self, record: StructureAt) -> None:
         """Queue the products of a record; before that run the queue if it is too full."""
         f = self.f
-        total = f.binary("add", self.queue.get("count"), record.get("products_count"))
+        total = self.queue.get("count") + record.get("products_count")
         f.when(f.compare("icmp sgt", total, f.integer(MOST_PRODUCTS)), self.flush)
         moving = f.compare("icmp ne", record.get("moving_count"), f.integer(0))
         record.each("products", PRODUCT, lambda job: self._push(job, moving))
@@ -144,7 +144,7 @@ class ProductsText:
         """Note what the following record loads."""
         f = self.f
         self.queue.set("replaced", f.integer(0))
-        place = f.offset(record.pointer, f.integer(record.structure.size))
+        place = record.pointer + record.structure.size
         following = StructureAt(f, record.structure, place)
 
         def look() -> None:
@@ -162,7 +162,7 @@ class ProductsText:
 
         def rows() -> None:
             first = job.get("first")
-            last = f.binary("add", first, job.get("count"))
+            last = first + job.get("count")
             queue.set("first", f.intrinsic("smin", queue.get("first"), first))
             queue.set("last", f.intrinsic("smax", queue.get("last"), last))
 
@@ -205,24 +205,24 @@ class FlushProducts:
         f = StructureText(name)
         queue = StructureAt(f, PRODUCTS, f.words)
         first, last, zero, one = queue.get("first"), queue.get("last"), f.integer(0), f.integer(1)
-        rows = f.binary("add", f.binary("sub", last, first), f.integer(ROWS_TOGETHER - 1))
+        rows = last - first + (ROWS_TOGETHER - 1)
         groups = f.binary("ashr", rows, f.integer(ROWS_TOGETHER.bit_length() - 1))
         threads = queue.get("parts_count")
         shared = f.compare("icmp ne", queue.get("team"), zero)
         enough = f.compare("icmp sge", queue.get("work"), queue.get("least_work"))
         several = f.compare("icmp sgt", groups, one)
-        shared = f.binary("and", f.binary("and", shared, enough), several)
+        shared = shared & enough & several
         count = f.select(shared, threads, one)
         parts = queue.get("parts", "ptr")
 
         def begin(number: Value) -> Value:
-            group = f.binary("sdiv", f.binary("mul", groups, number), count)
-            return f.binary("add", first, f.binary("mul", group, f.integer(ROWS_TOGETHER)))
+            group = f.binary("sdiv", groups * number, count)
+            return first + group * ROWS_TOGETHER
 
         def part(number: Value) -> None:
             words = StructureAt(f, PART, f.load(f.element_at(parts, number, WORD), "ptr"))
             words.set("first", begin(number))
-            words.set("last", begin(f.binary("add", number, one)))
+            words.set("last", begin(number + one))
             for member in ("entries", "count"):
                 words.set(member, queue.get(member))
 
@@ -253,7 +253,7 @@ class Settle:
             home, apart = job.get("home", "ptr"), job.get("apart")
 
             def image(number: Value) -> None:
-                place = f.offset(home, f.binary("mul", number, apart))
+                place = home + number * apart
                 set_header_word(f, place, Word.source, zero)
 
             f.loop(zero, queue.get("parts_count"), 1, image)
@@ -266,7 +266,7 @@ class Settle:
                 replaced = f.compare("icmp eq", job.get("home"), queue.get("running_replaced"))
                 f.when(replaced, lambda: forget(job))
                 f.when(
-                    f.binary("xor", replaced, f.constant("i1", 1)),
+                    replaced ^ 1,
                     lambda: f.call_address(job.get("keep", "ptr"), job.get("keep_words", "ptr")),
                 )
                 f.store(zero, _pending(f, job))
@@ -298,30 +298,30 @@ class QueuedProducts:
             job = StructureAt(f, PRODUCT, entry.get("job", "ptr"))
             own = job.get("first")
             begin = f.intrinsic("smax", low, own)
-            end = f.intrinsic("smin", high, f.binary("add", own, job.get("count")))
-            rows = f.binary("sub", end, begin)
+            end = f.intrinsic("smin", high, own + job.get("count"))
+            rows = end - begin
             whole = f.compare("icmp eq", job.get("count"), f.integer(0))
             some = f.compare("icmp sgt", rows, f.integer(0))
 
             def call() -> None:
-                size = f.binary("mul", job.get("words_count"), f.integer(WORD))
+                size = job.get("words_count") * WORD
                 f.copy_bytes(scratch, entry.get("words", "ptr"), size)
-                _add(f, word(job.get("image")), f.binary("mul", number, job.get("apart")))
-                divided = f.binary("xor", whole, f.constant("i1", 1))
-                f.when(divided, lambda: divide(job, rows, f.binary("sub", begin, own)))
+                _add(f, word(job.get("image")), number * job.get("apart"))
+                divided = whole ^ 1
+                f.when(divided, lambda: divide(job, rows, begin - own))
                 streams = f.compare("icmp ne", job.get("streams"), f.integer(0))
                 following = f.compare("icmp ne", entry.get("next"), f.integer(0))
-                f.when(f.binary("and", streams, following), lambda: hint(entry.get("next", "ptr")))
+                f.when(streams & following, lambda: hint(entry.get("next", "ptr")))
                 f.when(streams, lambda: f.store(entry.get("time"), word(MULTIPLY.index("time"))))
                 f.call_address(job.get("function", "ptr"), scratch)
 
-            f.when(f.binary("or", whole, some), call)
+            f.when(whole | some, call)
 
         def divide(job: StructureAt, rows: Value, skipped: Value) -> None:
             f.store(rows, word(job.get("length")))
 
             def step(each: StructureAt) -> None:
-                moved = f.binary("mul", skipped, each.get("bytes"))
+                moved = skipped * each.get("bytes")
                 _add(f, word(each.get("word")), moved)
 
             job.each("steps", STEP, step)
@@ -340,4 +340,4 @@ class QueuedProducts:
 
 
 def _add(f: StructureText, place: Value, amount: Value) -> None:
-    f.store(f.binary("add", f.load(place, "i64"), amount), place)
+    f.store(f.load(place, "i64") + amount, place)

@@ -64,9 +64,9 @@ CONDITIONS = {
 """Predicates of icmp; the code of a condition is its index here, that of `always` comes last."""
 
 OPERATIONS: dict[RegisterOperation, Callable[[FunctionText, Value, Value], Value]] = {
-    RegisterOperation.add: lambda f, x, y: f.binary("add", x, y),
-    RegisterOperation.subtract: lambda f, x, y: f.binary("sub", x, y),
-    RegisterOperation.multiply: lambda f, x, y: f.binary("mul", x, y),
+    RegisterOperation.add: lambda f, x, y: x + y,
+    RegisterOperation.subtract: lambda f, x, y: x - y,
+    RegisterOperation.multiply: lambda f, x, y: x * y,
     RegisterOperation.minimum: lambda f, x, y: f.intrinsic("smin", x, y),
     RegisterOperation.maximum: lambda f, x, y: f.intrinsic("smax", x, y),
 }
@@ -219,8 +219,8 @@ class LoopText(StructureText):
         self.at("advance")
         self.index.add("value", one)
         # Only the stream that follows the last one to fetch is favoured, and only in such a round.
-        first = self.binary("mul", self.program.get("fetch"), self.program.get("following"))
-        place = self.binary("srem", self.binary("add", index, first), count)
+        first = self.program.get("fetch") * self.program.get("following")
+        place = self.binary("srem", index + first, count)
         self.place.set("value", place)
         place = self.element_at(self.program.get("streams", "ptr"), place, STREAM.size)
         self.store(place, self.at_stream.pointer)
@@ -259,7 +259,7 @@ class LoopText(StructureText):
 
         def take(wait: StructureAt) -> None:
             cell = self.element_at(semaphores, wait.get("semaphore"), WORD)
-            self.store(self.binary("sub", self.load(cell, "i64"), wait.get("amount")), cell)
+            self.store(self.load(cell, "i64") - wait.get("amount"), cell)
 
         self.record.each("waits", AMOUNT, check)
         self.record.each("waits", AMOUNT, take)
@@ -271,8 +271,8 @@ class LoopText(StructureText):
     def _call_back(self, index: Value) -> Value:
         self.flush()
         function = self.program.get("callback", "ptr")
-        number = self.binary("shl", self.stream.get("number"), self.integer(INDEX_BITS))
-        call = self.binary("add", number, self.binary("sub", index, self.integer(LOOK)))
+        number = self.stream.get("number") << INDEX_BITS
+        call = number + (index - LOOK)
         return self.value(f"call i64 {function.text}(i64 {call.text})", "i64")
 
     def _fallback(self) -> None:
@@ -294,7 +294,7 @@ class LoopText(StructureText):
         """Behind an instruction: updates, then the next one; or the end of the stream's turn."""
         one = self.integer(1)
         self.at("next")
-        self.target.set("value", self.binary("add", self.stream.get("pc"), one))
+        self.target.set("value", self.stream.get("pc") + one)
         self.go("finish")
 
         self.at("jump")
@@ -302,7 +302,7 @@ class LoopText(StructureText):
         back, within = self.label("back"), self.label("within")
         self.branch(self.compare("icmp sle", target, pc), back, self.labels["finish"])
         self.open(back)
-        steps = self.binary("sub", target, self.binary("add", pc, one))
+        steps = target - (pc + one)
         left = self.stream.add("budget", steps)
         runaway = self.label("runaway")
         self.branch(self.compare("icmp slt", left, self.integer(0)), runaway, within)
@@ -320,7 +320,7 @@ class LoopText(StructureText):
 
         def update(change: StructureAt) -> None:
             cell = self.element_at(semaphores, change.get("semaphore"), WORD)
-            self.store(self.binary("add", self.load(cell, "i64"), change.get("amount")), cell)
+            self.store(self.load(cell, "i64") + change.get("amount"), cell)
 
         self.record.each("updates", AMOUNT, update)
         stream.set("pc", self.target.get("value"))
@@ -328,14 +328,12 @@ class LoopText(StructureText):
         self.branch(fetched, self.labels["fetched"], self.labels["issue"])
 
         self.at("fetched")
-        self.program.set("following", self.binary("add", self.place.get("value"), one))
+        self.program.set("following", self.place.get("value") + one)
         self.progress.set("value", one)
         self.go("all_done")
 
         self.at("blocked")
-        self.progress.set(
-            "value", self.binary("or", self.progress.get("value"), self.went.get("value"))
-        )
+        self.progress.set("value", self.progress.get("value") | self.went.get("value"))
         self.go("following")
         self.at("halted")
         self.stream.set("halted", one)
@@ -380,7 +378,7 @@ class LoopText(StructureText):
         tell = self.label("tell")
         self.branch(watched, tell, self.labels["next"])
         self.open(tell)
-        result = self._call_back(self.binary("add", self.integer(EXECUTED), self.stream.get("pc")))
+        result = self._call_back(EXECUTED + self.stream.get("pc"))
         failed = self.compare("icmp eq", result, self.integer(FAILED))
         self.branch(failed, self.labels["failed"], self.labels["next"])
 
@@ -406,7 +404,7 @@ class LoopText(StructureText):
         count = stream.get("events_count")
         self.leave_if(self.compare("icmp sge", count, stream.get("events_limit")), full)
         self.store(value, self.element_at(stream.get("events", "ptr"), count, WORD))
-        stream.set("events_count", self.binary("add", count, self.integer(1)))
+        stream.set("events_count", count + 1)
         self.jump(after)
         self.open(after)
 
@@ -456,8 +454,8 @@ class LoopText(StructureText):
         record = self.begin("loop_begin")
         first, last = (self._operand(record, side) for side in ("left", "right"))
         step = record.get("step")
-        span = self.binary("add", self.binary("sub", last, first), step)
-        trips = self.binary("sdiv", self.binary("sub", span, self.integer(1)), step)
+        span = last - first + step
+        trips = self.binary("sdiv", span - 1, step)
         empty = self.compare("icmp sge", first, last)
         self._event(self.select(empty, self.integer(0), trips), self.labels["fallback"])
         self.store(last, record.get("bound", "ptr"))
@@ -467,7 +465,7 @@ class LoopText(StructureText):
 
         record = self.begin("loop_end")
         register = record.get("target", "ptr")
-        value = self.binary("add", self.load(register, "i64"), record.get("step"))
+        value = self.load(register, "i64") + record.get("step")
         self.store(value, register)
         self.target.set("value", record.get("to"))
         again = self.compare("icmp slt", value, self.load(record.get("bound", "ptr"), "i64"))

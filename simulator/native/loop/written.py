@@ -40,12 +40,12 @@ class WrittenText:
         count = self._written.get("count")
         shift = f.integer(BLOCK.bit_length() - 1)
         first = f.intrinsic("smax", f.binary("ashr", low, shift), f.integer(0))
-        last = f.binary("ashr", f.binary("add", high, f.integer(BLOCK - 1)), shift)
+        last = f.binary("ashr", high + (BLOCK - 1), shift)
         return first, f.intrinsic("smin", last, count)
 
     def _time_at(self, block: Value) -> Value:
         f = self.f
-        return f.element_at(f.offset(self._written.pointer, f.integer(WRITTEN.size)), block, WORD)
+        return f.element_at(self._written.pointer + WRITTEN.size, block, WORD)
 
     def write(self, low: Value, high: Value) -> None:
         """A job is queued that writes these bytes of partitions."""

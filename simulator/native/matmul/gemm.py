@@ -178,7 +178,7 @@ class _Multiplication:
         self.is_packed = f.compare("icmp ne", form, f.integer(Form.wide))
 
         def chunk(column: Value, least: Value) -> list[Value]:
-            place = smallest_at(f, self.image, f.binary("add", self.first, column))
+            place = smallest_at(f, self.image, self.first + column)
             return [f.intrinsic("umin", least, f.load(place, "i64"))]
 
         start = [f.integer(0xFFFF)]
@@ -187,7 +187,7 @@ class _Multiplication:
     def _panels(self, form: Form) -> Value:
         """The panels or lines of an image of a form, from the first column that takes part on."""
         f = self.f
-        panels = f.offset(self.image, f.integer(HEADER))
+        panels = self.image + HEADER
         if form is Form.tiles:
             return f.element_at(panels, self.first, PITCH)
         return panel_at(f, panels, lines_of(f, self.depth, form), self.first)
@@ -205,9 +205,9 @@ class _Multiplication:
             return
 
         def strip(first: Value) -> None:
-            end = f.binary("add", first, f.integer(size))
+            end = first + size
             end = f.intrinsic("smin", end, self.columns)
-            whole = f.compare("icmp eq", f.binary("sub", end, first), f.integer(size))
+            whole = f.compare("icmp eq", end - first, f.integer(size))
             f.store(self.zero, self.is_done)
             f.when(whole, lambda: self._by_pairs(first, self.vectors))
             done = f.compare("icmp ne", f.load(self.is_done, "i64"), self.zero)
@@ -230,8 +230,8 @@ class _Multiplication:
         """The results of as many strips of that many vectors as there are columns for, by FMA; the
         first column that is left."""
         f, size = self.f, vectors * self.block.width
-        left = f.binary("sub", self.columns, first)
-        end = f.binary("sub", self.columns, f.binary("urem", left, f.integer(size)))
+        left = self.columns - first
+        end = self.columns - f.binary("urem", left, f.integer(size))
         f.loop(first, end, size, partial(self._by_fma, vectors=vectors))
         return end
 
@@ -258,7 +258,7 @@ class _Multiplication:
                 self._rows(first, vectors, self._panels(self.form), self.form, True, strip, kept)
             f.store(f.integer(1), self.is_done)
 
-        f.when(f.binary("and", self.is_packed, usable), multiply)
+        f.when(self.is_packed & usable, multiply)
 
     def _by_tiles(self, first: Value, vectors: int, strip: Value, kept: KeptStrip | None) -> None:
         """The results of a packed strip by matrix registers."""
@@ -273,7 +273,7 @@ class _Multiplication:
         later_rows = self._later_rows(lines)
 
         def rows(row: Value) -> None:
-            end = f.intrinsic("smin", f.binary("add", row, f.integer(ROWS)), self.rows)
+            end = f.intrinsic("smin", row + ROWS, self.rows)
             columns = f.element_at(panels, row, PITCH)
 
             def announce(line: Value) -> None:
@@ -284,12 +284,12 @@ class _Multiplication:
             self.tiles.multiply(columns, strip, lines, vectors, hints)
 
             def finish(count: int, index: Value) -> None:
-                line = f.binary("sub", index, row)
+                line = index - row
                 for i, place in enumerate(self._places(index, first, count)):
-                    sums = self.tiles.result(f.binary("add", line, f.integer(i)), vectors)
+                    sums = self.tiles.result(line + i, vectors)
                     self._finish(place, sums, mask)
 
-            whole = f.binary("and", end, f.integer(-_TOGETHER))
+            whole = end & -_TOGETHER
             f.loop(row, whole, _TOGETHER, partial(finish, _TOGETHER))
             f.loop(whole, end, 1, partial(finish, 1))
 
@@ -312,7 +312,7 @@ class _Multiplication:
             rows(False)
             return
         f.when(self.is_short, partial(rows, True))
-        others = f.binary("xor", self.is_short, f.constant("i1", 1))
+        others = self.is_short ^ 1
         f.when(others, partial(rows, False))
 
     def _rule(self, smallest: Value) -> Value:
@@ -320,12 +320,12 @@ class _Multiplication:
         f = self.f
         exponents = []
         for less_one in (self.smallest, smallest):
-            magnitude = f.binary("add", less_one, f.integer(1))
+            magnitude = less_one + 1
             exponents.append(f.binary("lshr", magnitude, f.integer(7)))
         total = f.binary("add", *exponents)
         normal = [f.compare("icmp ne", exponent, self.zero) for exponent in exponents]
         enough = f.compare("icmp uge", total, f.integer(_LEAST_SUM))
-        return f.binary("and", enough, f.binary("and", *normal))
+        return enough & f.binary("and", *normal)
 
     def _origin(self, first: Value) -> Value:
         """Where the moving tile's column `first` begins."""
@@ -341,7 +341,7 @@ class _Multiplication:
             place = f.element_at(strip, line, pitch)
             found = list(least)
             for v, value in enumerate(values):
-                f.store(value, f.offset(place, f.integer(4 * v * width)))
+                f.store(value, place + 4 * v * width)
                 found = [smaller(f, known, value) for known in found]
             return found
 
@@ -355,7 +355,7 @@ class _Multiplication:
         """The columns that there are of a strip of one vector; those of wider ones are there."""
         if vectors > 1:
             return None
-        return self.f.below(self.f.binary("sub", self.columns, first), self.block.width)
+        return self.f.below(self.columns - first, self.block.width)
 
     def _widen(self) -> None:
         """Copy the image to wide panels."""
@@ -374,7 +374,7 @@ class _Multiplication:
             def line(k: Value) -> None:
                 place = f.element_at(origin, f.binary("lshr", k, f.integer(1)), LINE)
                 pairs = f.load(place, "i32", GROUP)
-                odd = f.compare("icmp ne", f.binary("and", k, f.integer(1)), self.zero)
+                odd = f.compare("icmp ne", k & 1, self.zero)
                 f.store(self._half(pairs, odd), f.element_at(target, k, LINE))
 
             f.loop(self.zero, self.depth, 1, line)
@@ -390,11 +390,11 @@ class _Multiplication:
             target = panel_at(f, self.widened, self.depth, index)
 
             def line(k: Value) -> None:
-                after = f.binary("and", k, f.integer(SHORT - 1))
+                after = k & (SHORT - 1)
                 groups = f.binary("lshr", k, f.integer((2 * SHORT).bit_length() - 1))
-                number = f.binary("add", f.binary("mul", groups, f.integer(SHORT)), after)
+                number = groups * SHORT + after
                 pair = f.load(f.element_at(origin, number, 4), "i32")
-                second = f.compare("icmp ne", f.binary("and", k, f.integer(SHORT)), self.zero)
+                second = f.compare("icmp ne", k & SHORT, self.zero)
                 f.store(self._half(pair, second), f.element_at(target, k, LINE))
 
             f.loop(self.zero, self.depth, 1, line)
@@ -406,7 +406,7 @@ class _Multiplication:
         f = self.f
         shift = f.select(second, f.constant("i32", 16), f.constant("i32", 0))
         by = f.splat(shift, pairs.width) if pairs.width else shift
-        return f.binary("and", f.binary("shl", pairs, by), f.like(pairs, _UPPER))
+        return (pairs << by) & _UPPER
 
     def _rows(
         self,
@@ -469,10 +469,10 @@ class _Multiplication:
                 found: Sequence[Value] = sums
                 for i in range(_UNROLLED):
                     f.in_order()
-                    found = step(f.binary("add", k, f.integer(i)), panel, found)
+                    found = step(k + i, panel, found)
                 return found
 
-            whole = f.binary("and", lines, f.integer(-_UNROLLED))
+            whole = lines & -_UNROLLED
             sums = f.loop(self.zero, whole, _UNROLLED, several, nothing)
             return f.loop(whole, lines, 1, lambda k, *sums: step(k, panel, sums), sums)
 
@@ -482,16 +482,15 @@ class _Multiplication:
             def two(start: Value, *totals: Value) -> list[Value]:
                 """Two chains side by side, as far as the second goes."""
                 middle, end = (
-                    f.intrinsic("smin", f.binary("add", start, f.integer(after)), lines)
-                    for after in (length, 2 * length)
+                    f.intrinsic("smin", start + after, lines) for after in (length, 2 * length)
                 )
 
                 def both(k: Value, *sums: Value) -> list[Value]:
-                    beside = f.binary("add", middle, f.binary("sub", k, start))
+                    beside = middle + (k - start)
                     left = step(k, panel, sums[: len(totals)])
                     return left + step(beside, panel, sums[len(totals) :])
 
-                last = f.binary("add", start, f.binary("sub", end, middle))
+                last = start + (end - middle)
                 sums = f.loop(start, last, 1, both, [*nothing, *nothing])
                 left, right = sums[: len(totals)], sums[len(totals) :]
                 left = f.loop(last, middle, 1, lambda k, *sums: step(k, panel, sums), left)
@@ -504,7 +503,7 @@ class _Multiplication:
             places = self._places(row, first, together)
             panel = panel_at(f, panels, lines, row)
             if short:
-                end = f.binary("add", row, f.integer(together))
+                end = row + together
                 f.loop(row, end, 1, lambda number: self._announce(later, number))
                 sums = chains(panel)
             else:
@@ -513,7 +512,7 @@ class _Multiplication:
             def finish(i: int) -> None:
                 self._finish(places[i], sums[i * vectors : (i + 1) * vectors], mask)
 
-            end = f.binary("add", row, f.integer(together))
+            end = row + together
             whole = f.compare("icmp sle", end, self.rows)
 
             def all_rows() -> None:
@@ -522,28 +521,28 @@ class _Multiplication:
 
             def some_rows() -> None:
                 for i in range(together - 1):
-                    index = f.binary("add", row, f.integer(i))
+                    index = row + i
                     f.when(f.compare("icmp slt", index, self.rows), partial(finish, i))
 
             f.when(whole, all_rows)
-            f.when(f.binary("xor", whole, f.like(whole, 1)), some_rows)
+            f.when(whole ^ 1, some_rows)
 
         f.loop(self.zero, self.rows, together, rows)
 
     def _places(self, row: Value, first: Value, rows: int) -> list[Value]:
         """Where the results of so many rows begin."""
         f = self.f
-        line = f.offset(self.target, f.binary("mul", row, self.down))
+        line = self.target + row * self.down
         places = [f.element_at(line, first, DTYPES[self.kernel.output].size)]
         for _ in range(rows - 1):
-            places.append(f.offset(places[-1], self.down))
+            places.append(places[-1] + self.down)
         return places
 
     def _later(self, first: Value, vectors: int) -> tuple[Value, Value]:
         """What is packed behind the strip that begins at `first`, and the bytes between its rows:
         the next strip, or the first one of the tile that is multiplied next."""
         f = self.f
-        end = f.binary("add", first, f.integer(vectors * self.block.width))
+        end = first + vectors * self.block.width
         inside = f.compare("icmp slt", end, self.columns)
         strip = f.element_at(self.moving, end, DTYPES[self.kernel.moving].size)
         return f.select(inside, strip, self.next), f.select(inside, self.along, self.next_along)
@@ -553,34 +552,34 @@ class _Multiplication:
         so that all of them have their turn: `rows(row, line)`, the first one and the end."""
         f = self.f
         groups = _times(f, lines, SHORT)
-        turns = f.binary("mul", groups, _times(f, self.rows, ROWS))
-        count = f.binary("sub", f.binary("add", self.depth, turns), f.integer(1))
+        turns = groups * _times(f, self.rows, ROWS)
+        count = self.depth + turns - 1
         count = f.binary("udiv", count, turns)
 
         def rows(row: Value, line: Value) -> tuple[Value, Value]:
-            turn = f.binary("mul", _times(f, row, ROWS), groups)
-            turn = f.binary("add", turn, _times(f, line, SHORT))
-            first = f.binary("mul", turn, count)
-            return first, f.binary("add", first, count)
+            turn = _times(f, row, ROWS) * groups
+            turn = turn + _times(f, line, SHORT)
+            first = turn * count
+            return first, first + count
 
         return rows
 
     def _announce(self, later: tuple[Value, Value], row: Value) -> None:
         """Hint at a row of a strip that comes later; rows lie a partition apart."""
         f, (strip, along) = self.f, later
-        place = f.offset(strip, f.binary("mul", row, along))
+        place = strip + row * along
         size = self.vectors * self.block.width * DTYPES[self.kernel.moving].size
         for offset in range(0, size, CACHE_LINE):
-            f.prefetch(f.offset(place, f.integer(offset)), near=False)
+            f.prefetch(place + offset, near=False)
 
     def _announce_one(self, later: tuple[Value, Value], row: Value, first: Value, k: Value) -> None:
         """Hint at a line of what comes later, at step k of the block of a row."""
         f, (strip, along) = self.f, later
         per_row = _UNROLLED * _LINES
         number = f.binary("lshr", k, f.integer(per_row.bit_length() - 1))
-        number = f.binary("add", row, number)
-        line = f.binary("and", k, f.integer(per_row - 1))
-        place = f.offset(strip, f.binary("mul", number, along))
+        number = row + number
+        line = k & (per_row - 1)
+        place = strip + number * along
         f.prefetch(f.element_at(place, line, CACHE_LINE // _UNROLLED), near=False)
 
     def _finish(self, line: Value, sums: Sequence[Value], mask: Value | None) -> None:
@@ -594,7 +593,7 @@ class _Multiplication:
                 held = (
                     f.load(place, lane, width) if mask is None else f.load_where(mask, place, lane)
                 )
-                value = f.binary("fadd", value, ports.decode(f, kernel.output, held))
+                value = value + ports.decode(f, kernel.output, held)
             result = ports.encode_result(f, kernel.output, value)
             if mask is None:
                 f.store(result, place)
@@ -604,5 +603,5 @@ class _Multiplication:
 
 def _times(f: FunctionText, count: Value, size: int) -> Value:
     """count / size, a power of two, rounded up."""
-    total = f.binary("add", count, f.integer(size - 1))
+    total = count + (size - 1)
     return f.binary("lshr", total, f.integer(size.bit_length() - 1))

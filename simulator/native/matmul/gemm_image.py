@@ -114,14 +114,14 @@ def _pair(f: FunctionText, dtype: str, first: Value, second: Value) -> Value:
         lanes = [lane for i in range(width) for lane in (i, width + i)]
         return f.reinterpret(f.shuffle(second, first, lanes), "i32", width)
     upper, lower = (_widened(f, dtype, stored) for stored in (first, second))
-    return f.binary("or", upper, f.binary("lshr", lower, f.like(lower, 16)))
+    return upper | f.binary("lshr", lower, f.like(lower, 16))
 
 
 def magnitudes_less_one(f: FunctionText, pairs: Value) -> Value:
     """The magnitudes of both halves of pairs, less one; that of zero counts as 0xFFFF."""
-    magnitudes = f.binary("and", pairs, f.like(pairs, _MAGNITUDES))
+    magnitudes = pairs & _MAGNITUDES
     halves = f.reinterpret(magnitudes, "i16", 2 * pairs.width)
-    return f.binary("sub", halves, f.like(halves, 1))
+    return halves - 1
 
 
 def least_of(f: FunctionText, numbers: Value) -> Value:
@@ -149,22 +149,22 @@ def lines_of(f: FunctionText, depth: Value, form: Form) -> Value:
     if form is Form.wide:
         return depth
     if form is Form.pairs:
-        return f.binary("lshr", f.binary("add", depth, f.integer(1)), f.integer(1))
-    return _whole_lines(f, f.binary("add", depth, f.integer(GROUP_DEPTH - 1)), form)
+        return f.binary("lshr", depth + 1, f.integer(1))
+    return _whole_lines(f, depth + (GROUP_DEPTH - 1), form)
 
 
 def _whole_lines(f: FunctionText, depth: Value, form: Form) -> Value:
     """Lines whose rows are all there, or, for matrix registers, are in whole groups."""
     depth_of, lines = (GROUP_DEPTH, SHORT) if form is Form.tiles else (2, 1)
     whole = f.binary("lshr", depth, f.integer(depth_of.bit_length() - 1))
-    return f.binary("mul", whole, f.integer(lines))
+    return whole * lines
 
 
 def _first_row(f: FunctionText, line: Value, form: Form) -> Value:
     """The first k of a line of pairs."""
     if form is Form.pairs:
-        return f.binary("shl", line, f.integer(1))
-    return f.binary("add", line, f.binary("and", line, f.integer(-SHORT)))
+        return line << 1
+    return line + (line & -SHORT)
 
 
 _APART = {Form.pairs: 1, Form.tiles: SHORT}
@@ -174,9 +174,9 @@ _APART = {Form.pairs: 1, Form.tiles: SHORT}
 def panel_at(f: FunctionText, panels: Value, lines: Value, column: Value) -> Value:
     """Where a column's first element is, in the panels of that many lines."""
     group = f.binary("lshr", column, f.integer(GROUP.bit_length() - 1))
-    size = f.binary("add", f.binary("mul", lines, f.integer(LINE)), f.integer(CACHE_LINE))
-    panel = f.offset(panels, f.binary("mul", group, size))
-    return f.element_at(panel, f.binary("and", column, f.integer(GROUP - 1)), 4)
+    size = lines * LINE + CACHE_LINE
+    panel = panels + group * size
+    return f.element_at(panel, column & (GROUP - 1), 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,14 +207,14 @@ class ImagePacking:
         f, form = self.f, self.form
 
         def one(k: Value, *held: Value) -> Sequence[Value]:
-            stored = self._row(f.offset(source, f.binary("mul", k, along)), mask)
+            stored = self._row(source + k * along, mask)
             return keep(k, [_widened(f, self.dtype, part) for part in stored], *held)
 
         def two(uncertain: bool, line: Value, *held: Value) -> Sequence[Value]:
             k = _first_row(f, line, form)
             rows = []
             for after in (0, _APART[form]):
-                number = f.binary("add", k, f.integer(after))
+                number = k + after
                 rows.append(self.row_or_zero(number, depth, source, along, mask, uncertain))
             pairs = [_pair(f, self.dtype, *both) for both in zip(*rows)]
             return keep(line, pairs, *held)
@@ -238,12 +238,12 @@ class ImagePacking:
         """Stored elements of row k; zeros where it is `uncertain` whether it is there, and not."""
         f = self.f
         if not uncertain:
-            return self._row(f.offset(source, f.binary("mul", k, along)), mask)
+            return self._row(source + k * along, mask)
         there = f.compare("icmp slt", k, depth)
-        place = f.binary("mul", f.select(there, k, f.integer(0)), along)
+        place = f.select(there, k, f.integer(0)) * along
         return [
             f.select(f.splat(there, part.width), part, f.like(part, 0))
-            for part in self._row(f.offset(source, place), mask)
+            for part in self._row(source + place, mask)
         ]
 
     def _row(self, line: Value, mask: Value | None) -> list[Value]:
@@ -251,10 +251,7 @@ class ImagePacking:
         size, lane = DTYPES[self.dtype].size, f"i{DTYPES[self.dtype].bits}"
         if mask is not None:
             return [f.load_where(mask, line, lane)]
-        return [
-            f.load(f.offset(line, f.integer(v * self.width * size)), lane, self.width)
-            for v in range(self.vectors)
-        ]
+        return [f.load(line + v * self.width * size, lane, self.width) for v in range(self.vectors)]
 
 
 TILE = ("image", "tile", "depth", "columns", "along", "dtype", "maker")
@@ -274,7 +271,7 @@ def _hold(f: FunctionText, image: Value, along: Value, source: Value, made: Valu
         ),
         (Word.source, f.convert("ptrtoint", source, "i64")),
         (Word.along, along),
-        (Word.loads, f.binary("add", header_word(f, image, Word.loads), f.integer(1))),
+        (Word.loads, header_word(f, image, Word.loads) + 1),
         (Word.end, f.select(made, header_word(f, image, Word.end), zero)),
     ):
         set_header_word(f, image, word, value)
@@ -309,21 +306,21 @@ class Load:
         depth, along = (f.word(TILE.index(name)) for name in ("depth", "along"))
         used = len(TILE)
         copy, row_bytes = f.word(used, "ptr"), f.word(used + 1)
-        whole = f.binary("and", row_bytes, f.integer(-CACHE_LINE))
+        whole = row_bytes & -CACHE_LINE
 
         def row(k: Value) -> None:
-            source = f.offset(tile, f.binary("mul", k, along))
-            target = f.offset(copy, f.binary("mul", k, row_bytes))
-            later = f.offset(source, f.binary("mul", along, f.integer(_ROWS_AHEAD)))
+            source = tile + k * along
+            target = copy + k * row_bytes
+            later = source + along * _ROWS_AHEAD
 
             def line(at: Value) -> None:
-                f.prefetch(f.offset(later, at))
-                f.store(f.load(f.offset(source, at), "i8", CACHE_LINE), f.offset(target, at))
+                f.prefetch(later + at)
+                f.store(f.load(source + at, "i8", CACHE_LINE), target + at)
 
             def rest() -> None:
-                left = f.binary("sub", row_bytes, whole)
-                f.prefetch(f.offset(later, whole))
-                f.copy_bytes(f.offset(target, whole), f.offset(source, whole), left)
+                left = row_bytes - whole
+                f.prefetch(later + whole)
+                f.copy_bytes(target + whole, source + whole, left)
 
             f.loop(f.integer(0), whole, CACHE_LINE, line)
             f.when(f.compare("icmp ne", whole, row_bytes), rest)
@@ -331,7 +328,7 @@ class Load:
         there = f.compare("icmp eq", tile, copy)
 
         def header(number: Value) -> None:
-            each = f.offset(image, f.binary("mul", number, f.word(used + 3)))
+            each = image + number * f.word(used + 3)
             place = f.convert("ptrtoint", tile, "i64")
             held = f.compare("icmp eq", header_word(f, each, Word.source), place)
             _hold(f, each, row_bytes, copy, f.select(there, f.constant("i1", 0), held))
@@ -367,16 +364,16 @@ class _Making:
         )
         self.tile = f.load(f.element_at(self.image, f.integer(Word.source), WORD), "ptr")
         self.size = DTYPES[kernel.dtype].size
-        self.panels = f.offset(self.image, f.integer(HEADER))
+        self.panels = self.image + HEADER
         self.lines = lines_of(f, self.depth, self.form)
         self.packing = ImagePacking(f, kernel.dtype, self.form, CHUNK)
 
     def text(self) -> str:
         f = self.f
         first, count = f.word(1), f.word(2)
-        end = f.binary("add", first, count)
-        whole = f.binary("and", end, f.integer(-CHUNK))
-        inside = f.below(f.binary("sub", end, whole), CHUNK)
+        end = first + count
+        whole = end & -CHUNK
+        inside = f.below(end - whole, CHUNK)
         f.loop(first, whole, CHUNK, partial(self._chunk, None))
         f.loop(whole, end, CHUNK, partial(self._chunk, inside))
         set_header_word(f, self.image, Word.form, f.integer(self.form))
@@ -395,8 +392,7 @@ class _Making:
     def _panels(self, mask: Value | None, column: Value, *least: Value) -> list[Value]:
         f = self.f
         starts = [
-            panel_at(f, self.panels, self.lines, f.binary("add", column, f.integer(first)))
-            for first in range(0, CHUNK, GROUP)
+            panel_at(f, self.panels, self.lines, column + first) for first in range(0, CHUNK, GROUP)
         ]
 
         def keep(line: Value, values: Sequence[Value], *least: Value) -> list[Value]:
@@ -419,7 +415,7 @@ class _Making:
             for i in range(SHORT):
                 rows = [
                     self.packing.row_or_zero(
-                        f.binary("add", k, f.integer(i + after)),
+                        k + (i + after),
                         *(self.depth, source, self.along, mask),
                     )[0]
                     for after in (0, SHORT)
@@ -428,7 +424,7 @@ class _Making:
                 least = smaller(f, least, vectors[-1])
             target = f.element_at(self.panels, line, 4)
             for i, turned in enumerate(transposed(f, vectors)):
-                number = f.binary("add", column, f.integer(i))
+                number = column + i
                 f.store(turned, f.element_at(target, number, PITCH))
             return [least]
 
@@ -443,7 +439,7 @@ def smaller(f: FunctionText, least: Value, pairs: Value) -> Value:
 def make_columns(f: StructureText, image: Value, first: Value, count: Value) -> None:
     """Make the image of some columns of the tile that is held, unless it is made."""
     words = f.scratch("i64", 4)
-    end = f.binary("add", first, count)
+    end = first + count
     before = f.compare("icmp slt", first, header_word(f, image, Word.first))
     behind = f.compare("icmp sgt", end, header_word(f, image, Word.end))
 
@@ -454,7 +450,7 @@ def make_columns(f: StructureText, image: Value, first: Value, count: Value) -> 
         set_header_word(f, image, Word.first, first)
         set_header_word(f, image, Word.end, end)
 
-    f.when(f.binary("or", before, behind), make)
+    f.when(before | behind, make)
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,14 +492,14 @@ def holds(f: FunctionText, image: Value, expected: Mapping[Word, Value]) -> Valu
     """Whether the header holds these words."""
     fits = f.constant("i1", 1)
     for word, value in expected.items():
-        fits = f.binary("and", fits, f.compare("icmp eq", header_word(f, image, word), value))
+        fits = fits & f.compare("icmp eq", header_word(f, image, word), value)
     return fits
 
 
 def refuse_others(f: FunctionText, image: Value, expected: Mapping[Word, Value]) -> Value:
     """Whether the header holds these words; else it says that the tile was refused."""
     fits = holds(f, image, expected)
-    refused = f.convert("zext", f.binary("xor", fits, f.like(fits, 1)), "i64")
+    refused = f.convert("zext", fits ^ 1, "i64")
     place = f.element_at(image, f.integer(Word.refused), WORD)
-    f.store(f.binary("or", refused, f.load(place, "i64")), place)
+    f.store(refused | f.load(place, "i64"), place)
     return fits

@@ -71,10 +71,10 @@ class Tiles:
             start = f.element_at(image, line, 4)
             columns = f.element_at(strip, line, pitch)
             for i in range(2):
-                place = f.offset(start, f.integer(i * CHUNK * PITCH))
+                place = start + i * CHUNK * PITCH
                 self._move("load", 4 + i, place, PITCH)
             for v in range(vectors):
-                self._move("load", 6 + v, f.offset(columns, f.integer(v * _LINE)), pitch)
+                self._move("load", 6 + v, columns + v * _LINE, pitch)
             for register in self._of_results(vectors):
                 i, v = divmod(register, 2)
                 numbers = (self._number(n) for n in (register, 4 + i, 6 + v))
@@ -86,15 +86,13 @@ class Tiles:
         for register in self._of_results(vectors):
             i, v = divmod(register, 2)
             offset = f.integer(i * CHUNK * 2 * _LINE + v * _LINE)
-            self._move("store", register, f.offset(self._results, offset), 2 * _LINE)
+            self._move("store", register, self._results + offset, 2 * _LINE)
 
     def result(self, row: Value, vectors: int) -> list[Value]:
         """The sums of one of the `ROWS` rows."""
         f = self.f
         line = f.element_at(self._results, row, 2 * _LINE)
-        return [
-            f.load(f.offset(line, f.integer(v * _LINE)), "float", CHUNK) for v in range(vectors)
-        ]
+        return [f.load(line + v * _LINE, "float", CHUNK) for v in range(vectors)]
 
     def _of_results(self, vectors: int) -> list[int]:
         return [2 * i + v for i in range(2) for v in range(vectors)]

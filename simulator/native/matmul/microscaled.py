@@ -77,14 +77,14 @@ def _scale_row(f: FunctionText, group: Value) -> Value:
     """The row of a scale operand that belongs to a group, as
     `simulator.numerics.packed.scale_rows`."""
     number = f.integer(_QUADRANT_GROUPS)
-    quadrant = f.binary("mul", f.binary("sdiv", group, number), f.integer(_QUADRANT))
-    return f.binary("add", quadrant, f.binary("srem", group, number))
+    quadrant = f.binary("sdiv", group, number) * _QUADRANT
+    return quadrant + f.binary("srem", group, number)
 
 
 def _power(f: FunctionText, biased: Value) -> Value:
     """2**(biased - 127) in fp32, of i32 numbers from 0 to 254."""
     zero = f.compare("icmp eq", biased, f.like(biased, 0))
-    normal = f.binary("shl", biased, f.like(biased, _ONE_BITS))
+    normal = biased << _ONE_BITS
     return f.convert("bitcast", f.select(zero, f.like(biased, _SMALLEST), normal), "float")
 
 
@@ -103,32 +103,32 @@ class Dequantize:
         target, source, scales = (f.word(index, "ptr") for index in range(3))
         groups, columns, along, scales_along = (f.word(index) for index in range(3, 7))
         row = DTYPES[self.packed]
-        pitch = f.binary("mul", columns, f.integer(_SIZE))
+        pitch = columns * _SIZE
 
         def group(number: Value) -> None:
-            scale = f.offset(scales, f.binary("mul", _scale_row(f, number), scales_along))
-            first = f.binary("mul", number, f.integer(GROUP_PARTITIONS))
+            scale = scales + _scale_row(f, number) * scales_along
+            first = number * GROUP_PARTITIONS
 
             def some(width: int, column: Value) -> None:
-                codes = f.convert("zext", f.load(f.offset(scale, column), "i8", width), "i32")
+                codes = f.convert("zext", f.load(scale + column, "i8", width), "i32")
                 nan = f.compare("icmp eq", codes, f.like(codes, NAN_SCALE))
                 nans = f.convert("bitcast", f.like(codes, CANONICAL), "float")
                 factors = f.select(nan, nans, _power(f, codes))
 
                 def partition(index: Value) -> None:
-                    place = f.offset(source, f.binary("mul", index, along))
+                    place = source + index * along
                     stored = f.load(f.element_at(place, column, row.size), f"i{row.bits}", width)
                     words = f.convert("zext", stored, "i32")
-                    line = f.binary("mul", index, f.integer(LANES))
+                    line = index * LANES
                     for lane in range(LANES):
-                        value = f.binary("fmul", decode_lane(f, self.packed, words, lane), factors)
-                        down = f.binary("mul", f.binary("add", line, f.integer(lane)), pitch)
-                        place = f.element_at(f.offset(target, down), column, _SIZE)
+                        value = decode_lane(f, self.packed, words, lane) * factors
+                        down = (line + lane) * pitch
+                        place = f.element_at(target + down, column, _SIZE)
                         upper = f.convert("bitcast", value, "i32")
                         upper = f.binary("lshr", upper, f.like(upper, 8 * _SIZE))
                         f.store(f.convert("trunc", upper, f"i{8 * _SIZE}"), place)
 
-                last = f.binary("add", first, f.integer(GROUP_PARTITIONS))
+                last = first + GROUP_PARTITIONS
                 f.loop(first, last, 1, partition)
 
             _along(f, columns, WIDTH, some)
@@ -162,12 +162,12 @@ class Suits:
         scales, groups, columns, along = (f.word(1, "ptr"), *(f.word(i) for i in (2, 3, 4)))
 
         def group(number: Value, found: Value) -> list[Value]:
-            scale = f.offset(scales, f.binary("mul", _scale_row(f, number), along))
+            scale = scales + _scale_row(f, number) * along
 
             def one(column: Value, found: Value) -> list[Value]:
-                code = f.convert("zext", f.load(f.offset(scale, column), "i8"), "i64")
+                code = f.convert("zext", f.load(scale + column, "i8"), "i64")
                 small = f.compare("icmp ult", code, f.integer(self.least))
-                return [f.binary("or", found, f.convert("zext", small, "i64"))]
+                return [found | f.convert("zext", small, "i64")]
 
             return f.loop(f.integer(0), columns, 1, one, [found])
 
@@ -176,14 +176,14 @@ class Suits:
             code = f.integer(DTYPES[_VALUES].code)
             expected = {Word.depth: f.word(5), Word.columns: f.word(6), Word.dtype: code}
             fits = f.convert("zext", holds(f, f.word(7, "ptr"), expected), "i64")
-            refused = f.binary("or", refused, f.binary("xor", fits, f.integer(1)))
+            refused = refused | (fits ^ 1)
         f.store(refused, f.words)
         return f.text()
 
 
 def _along(f: FunctionText, count: Value, width: int, some: Callable[[int, Value], None]) -> None:
     """`some(width, index)` for as much of a row as whole vectors cover, then one by one."""
-    whole = f.binary("and", count, f.integer(-width))
+    whole = count & -width
     f.loop(f.integer(0), whole, width, partial(some, width))
     f.loop(whole, count, 1, partial(some, 1))
 
@@ -192,7 +192,7 @@ def decode_lane(f: FunctionText, packed: str, words: Value, lane: int) -> Value:
     """One of the four values of packed words, in fp32."""
     width, row = lane_bits(packed), DTYPES[packed]
     shifted = f.binary("lshr", words, f.like(words, width * lane)) if lane else words
-    code = f.binary("and", shifted, f.like(words, (1 << width) - 1))
+    code = shifted & ((1 << width) - 1)
     if row.lane in DTYPES:
         return ports.decode(f, row.lane, code)
     return _decode_tiny(f, row.lane or "", code)
@@ -204,11 +204,11 @@ def _decode_tiny(f: FunctionText, lane: str, code: Value) -> Value:
 
     info = ml_dtypes.finfo(getattr(ml_dtypes, lane))
     below = (1 << (info.bits - 1)) - 1
-    magnitude = f.binary("and", code, f.like(code, below))
+    magnitude = code & below
     value = ports.decode_magnitude(f, magnitude, int(info.nmant), 1 - int(info.minexp))
-    sign = f.binary("and", code, f.like(code, below + 1))
-    sign = f.binary("shl", sign, f.like(code, 32 - int(info.bits)))
-    return f.convert("bitcast", f.binary("or", f.convert("bitcast", value, "i32"), sign), "float")
+    sign = code & (below + 1)
+    sign = sign << (32 - int(info.bits))
+    return f.convert("bitcast", f.convert("bitcast", value, "i32") | sign, "float")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,30 +232,30 @@ class Quantize:
         largest = int(np.frexp(DTYPES[lane].largest)[1]) - 2
 
         def group(number: Value) -> None:
-            scale = f.offset(scales, f.binary("mul", _scale_row(f, number), scales_along))
-            first = f.binary("mul", number, f.integer(GROUP_PARTITIONS))
-            partitions = [f.binary("add", first, f.integer(i)) for i in range(GROUP_PARTITIONS)]
+            scale = scales + _scale_row(f, number) * scales_along
+            first = number * GROUP_PARTITIONS
+            partitions = [first + i for i in range(GROUP_PARTITIONS)]
 
             def some(words: int, column: Value) -> None:
                 width = LANES * words
                 values = []
                 for index in partitions:
-                    place = f.offset(source, f.binary("mul", index, source_along))
+                    place = source + index * source_along
                     place = f.element_at(place, column, LANES * row.size)
                     stored = f.load(place, f"i{row.bits}", width)
                     values.append(ports.decode(f, self.source, stored))
                 most = _exponents(f, values)
-                code = f.binary("sub", most, f.like(most, largest))
+                code = most - largest
                 code = f.intrinsic("smax", code, f.like(code, 0))
-                factor = _power(f, f.binary("sub", f.like(code, 2 * _BIAS), code))
+                factor = _power(f, 2 * _BIAS - code)
                 for index, value in zip(partitions, values):
-                    scaled = _bounded(f, lane, f.binary("fmul", value, factor))
-                    place = f.offset(target, f.binary("mul", index, along))
+                    scaled = _bounded(f, lane, value * factor)
+                    place = target + index * along
                     f.store(ports.encode(f, lane, scaled), f.element_at(place, column, LANES))
                 nan = f.compare("icmp eq", most, f.like(most, _ALL_ONES))
                 kept = f.select(nan, f.like(code, NAN_SCALE), code)
                 by_word = f.shuffle(kept, kept, range(0, width, LANES))
-                f.store(f.convert("trunc", by_word, "i8"), f.offset(scale, column))
+                f.store(f.convert("trunc", by_word, "i8"), scale + column)
 
             _along(f, columns, WIDTH // LANES, some)
 
@@ -269,7 +269,7 @@ def _exponents(f: FunctionText, values: Sequence[Value]) -> Value:
     most: Value | None = None
     for value in values:
         pattern = f.convert("bitcast", value, "i32")
-        magnitude = f.binary("and", pattern, f.like(pattern, _MAGNITUDE))
+        magnitude = pattern & _MAGNITUDE
         most = magnitude if most is None else f.intrinsic("umax", most, magnitude)
     assert most is not None
     for distance in (1, 2):

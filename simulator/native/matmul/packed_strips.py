@@ -44,11 +44,11 @@ class KeptStrip:
         self._header = header = kept.known_of(address)
         self._address = address
         same = f.compare("icmp eq", header.get("address"), address)
-        same = f.binary("and", same, f.compare("icmp eq", header.get("depth"), kept.depth))
-        same = f.binary("and", same, kept.usable)
-        self._seen = f.binary("and", same, f.compare("icmp eq", header.get("seen"), kept.time))
-        self._there = f.binary("and", same, f.compare("icmp eq", header.get("time"), kept.time))
-        kept_there = f.binary("or", self._seen, self._there)
+        same = same & f.compare("icmp eq", header.get("depth"), kept.depth)
+        same = same & kept.usable
+        self._seen = same & f.compare("icmp eq", header.get("seen"), kept.time)
+        self._there = same & f.compare("icmp eq", header.get("time"), kept.time)
+        kept_there = self._seen | self._there
         self.place = f.select(kept_there, kept.place_of(address), strip)
 
     def smallest(self, pack: Callable[[], Value]) -> Value:
@@ -62,7 +62,7 @@ class KeptStrip:
             header.set("time", f.select(self._seen, self._kept.time, f.integer(0)))
             header.set("seen", self._kept.time)
 
-        f.when(f.binary("xor", self._there, f.constant("i1", 1)), make)
+        f.when(self._there ^ 1, make)
         return header.get("smallest")
 
     def instead(self, rows: Value, along: Value) -> tuple[Value, Value]:
@@ -93,7 +93,7 @@ class KeptStrips:
             f.compare("icmp eq", along, pitch),
             f.compare("icmp sle", depth, f.integer(DEEPEST_KEPT)),
         ):
-            usable = f.binary("and", usable, condition)
+            usable = usable & condition
         self._usable = self.usable = usable
         self._nothing = f.scratch("i64", len(STRIP.names))
 
@@ -101,9 +101,9 @@ class KeptStrips:
         """The strip that begins at `tile`; where it is not kept, it is packed into `strip`."""
         f = self.f
         address = f.convert("ptrtoint", tile, "i64")
-        first = f.binary("and", self._within(address), f.integer(LINE - 1))
+        first = self._within(address) & (LINE - 1)
         aligned = f.compare("icmp eq", first, f.integer(0))
-        self.usable = f.binary("and", self._usable, aligned)
+        self.usable = self._usable & aligned
         return KeptStrip(self, address, strip)
 
     def known_of(self, address: Value) -> StructureAt:
@@ -115,8 +115,8 @@ class KeptStrips:
     def place_of(self, address: Value) -> Value:
         """The place of a strip that begins at an address."""
         f = self.f
-        lines = f.binary("add", self._pitch, f.integer(LINE - 1))
-        first = f.offset(self._memory, f.binary("and", lines, f.integer(-LINE)))
+        lines = self._pitch + (LINE - 1)
+        first = self._memory + (lines & -LINE)
         return f.element_at(first, self._number(address), _PLACE)
 
     def _number(self, address: Value) -> Value:
@@ -126,4 +126,4 @@ class KeptStrips:
     def _within(self, address: Value) -> Value:
         """Where in its partition an address is."""
         f = self.f
-        return f.binary("urem", f.binary("sub", address, self._origin), self._pitch)
+        return f.binary("urem", address - self._origin, self._pitch)

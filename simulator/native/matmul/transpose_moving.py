@@ -52,18 +52,16 @@ class Streams:
             f.word(7, "ptr"),
             *map(f.word, (8, 9)),
         )
-        whole = f.binary("and", width, f.integer(-_LANES * WORD))
+        whole = width & (-_LANES * WORD)
 
         def row(number: Value, *found: Value) -> list[Value]:
-            left = f.offset(streamed, f.binary("mul", number, pitch))
-            right = f.offset(matrix, f.binary("mul", number, width))
+            left = streamed + number * pitch
+            right = matrix + number * width
 
             def compared(element: str, lanes: int) -> Any:
                 def step(index: Value, differing: Value) -> list[Value]:
-                    sides = [
-                        f.load(f.offset(side, index), element, lanes) for side in (left, right)
-                    ]
-                    return [f.binary("or", differing, f.binary("xor", *sides))]
+                    sides = [f.load(side + index, element, lanes) for side in (left, right)]
+                    return [differing | f.binary("xor", *sides)]
 
                 return step
 
@@ -75,9 +73,9 @@ class Streams:
         none = f.constant("i64", 0, _LANES), f.constant("i8", 0)
         many, few = f.loop(f.integer(0), rows, 1, row, none)
         differing = f.call(f"llvm.vector.reduce.or.v{_LANES}i64", "i64", 0, many)
-        differing = f.binary("or", differing, f.convert("zext", few, "i64"))
+        differing = differing | f.convert("zext", few, "i64")
         same = f.compare("icmp eq", differing, f.integer(0))
-        refused = f.binary("xor", f.binary("and", fits, same), f.constant("i1", 1))
+        refused = (fits & same) ^ 1
         f.store(f.convert("zext", refused, "i64"), f.words)
         return f.text()
 
@@ -124,16 +122,16 @@ class Finite:
         f, row = FunctionText(name), DTYPES[self.dtype]
         expected = {Word.depth: f.word(2), Word.columns: f.word(3), Word.dtype: f.word(4)}
         fits = holds(f, f.word(1, "ptr"), expected)
-        copy, count = f.word(5, "ptr"), f.binary("mul", f.word(2), f.word(3))
-        whole = f.binary("and", count, f.integer(-_LANES))
+        copy, count = f.word(5, "ptr"), f.word(2) * f.word(3)
+        whole = count & -_LANES
 
         def special(lanes: int) -> Any:
             def step(index: Value, found: Value) -> list[Value]:
                 stored = f.load(f.element_at(copy, index, row.size), f"i{row.bits}", lanes)
                 value = f.convert("bitcast", decode(f, self.dtype, stored), "i32")
-                magnitude = f.binary("and", value, f.like(value, _MAGNITUDE))
+                magnitude = value & _MAGNITUDE
                 infinite = f.compare("icmp uge", magnitude, f.like(value, _INFINITE))
-                return [f.binary("or", found, infinite)]
+                return [found | infinite]
 
             return step
 
@@ -141,8 +139,8 @@ class Finite:
         (many,) = f.loop(f.integer(0), whole, _LANES, special(_LANES), none[:1])
         (few,) = f.loop(whole, count, 1, special(0), none[1:])
         any_special = f.call(f"llvm.vector.reduce.or.v{_LANES}i1", "i1", 0, many)
-        any_special = f.binary("or", any_special, few)
-        refused = f.binary("or", any_special, f.binary("xor", fits, f.constant("i1", 1)))
+        any_special = any_special | few
+        refused = any_special | (fits ^ 1)
         f.store(f.convert("zext", refused, "i64"), f.words)
         return f.text()
 

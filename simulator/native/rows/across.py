@@ -48,17 +48,17 @@ class ReducePartitions:
         identity = f.constant(lane, start, WIDTH)
 
         def columns(column: Value) -> None:
-            mask = f.below(f.binary("sub", count, column), WIDTH)
+            mask = f.below(count - column, WIDTH)
             first = f.element_at(source, column, row.size)
 
             def step(partition: Value, *partials: Value) -> list[Value]:
                 """One for each partial result; those without a partition take the identity."""
                 found = []
                 for lane, held in enumerate(partials):
-                    number = f.binary("add", partition, f.integer(lane))
+                    number = partition + lane
                     there = f.compare("icmp slt", number, partitions)
-                    down = f.binary("mul", f.select(there, number, zero), along)
-                    stored = f.load_where(mask, f.offset(first, down), f"i{row.bits}")
+                    down = f.select(there, number, zero) * along
+                    stored = f.load_where(mask, first + down, f"i{row.bits}")
                     value = stored
                     if self.domain == "float32":
                         value = ports.decode(f, self.source, stored)

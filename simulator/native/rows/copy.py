@@ -39,7 +39,7 @@ class CopyRows:
     def text(self, name: str) -> str:
         f = FunctionText(name)
         nest = NestWords(f, 2, self.rank)
-        count = f.binary("mul", nest.counts[-1], f.integer(self.size))
+        count = nest.counts[-1] * self.size
         if self.past_caches:
             nest.rows(lambda pointers: _copy_past_caches(f, pointers[0], pointers[1], count))
         else:
@@ -54,24 +54,21 @@ def _copy_row(
     """As `copy_bytes`: a short row a line at a time, with hints at a later row, as rows lie far
     apart in memory on chip. `down`: the bytes from row to row of both."""
     zero = f.integer(0)
-    whole = f.binary("and", count, f.integer(-LINE))
+    whole = count & -LINE
     is_short = f.compare("icmp ult", count, f.integer(_SHORT))
     lines = f.select(is_short, whole, zero)
-    later = [
-        f.offset(pointer, f.binary("mul", step, f.integer(_ROWS_AHEAD)))
-        for pointer, step in zip((target, source), down)
-    ]
+    later = [pointer + step * _ROWS_AHEAD for pointer, step in zip((target, source), down)]
 
     def line(at: Value) -> None:
-        f.prefetch(f.offset(later[0], at), write=True)
-        f.prefetch(f.offset(later[1], at))
-        f.store(f.load(f.offset(source, at), "i8", LINE), f.offset(target, at))
+        f.prefetch(later[0] + at, write=True)
+        f.prefetch(later[1] + at)
+        f.store(f.load(source + at, "i8", LINE), target + at)
 
     f.loop(zero, lines, LINE, line)
-    left = f.binary("sub", count, lines)
+    left = count - lines
 
     def rest() -> None:
-        f.copy_bytes(f.offset(target, lines), f.offset(source, lines), left)
+        f.copy_bytes(target + lines, source + lines, left)
 
     f.when(f.compare("icmp ne", left, zero), rest)
 
@@ -80,19 +77,19 @@ def _copy_past_caches(f: FunctionText, target: Value, source: Value, count: Valu
     """As `copy_bytes`: whole lines of cache of the target by themselves, the rest around them."""
     line, zero = f.integer(LINE), f.integer(0)
     address = f.convert("ptrtoint", target, "i64")
-    head = f.binary("and", f.binary("sub", zero, address), f.integer(LINE - 1))
+    head = (zero - address) & (LINE - 1)
     head = f.intrinsic("smin", head, count)
     f.copy_bytes(target, source, head)
-    lines = f.binary("sdiv", f.binary("sub", count, head), line)
-    first, begin = f.offset(target, head), f.offset(source, head)
+    lines = f.binary("sdiv", count - head, line)
+    first, begin = target + head, source + head
 
     def one(index: Value) -> None:
         value = f.load(f.element_at(begin, index, LINE), "i32", LINE // 4)
         f.store_past_caches(value, f.element_at(first, index, LINE), LINE)
 
     f.loop(zero, lines, 1, one)
-    done = f.binary("add", head, f.binary("mul", lines, line))
-    f.copy_bytes(f.offset(target, done), f.offset(source, done), f.binary("sub", count, done))
+    done = head + lines * line
+    f.copy_bytes(target + done, source + done, count - done)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +123,7 @@ def turn(
     lane = f"i{8 * size}"
 
     def place(pointer: Value, far: Value, stride: Value, near: Value) -> Value:
-        moved = f.offset(pointer, f.binary("mul", far, stride))
+        moved = pointer + far * stride
         return f.element_at(moved, near, size)
 
     def single(i: Value, j: Value) -> None:
@@ -136,14 +133,14 @@ def turn(
     def block(i: Value, j: Value) -> None:
         lines = []
         for step in range(SIDE):
-            line = f.binary("add", j, f.integer(step))
+            line = j + step
             lines.append(f.load(place(source, line, across, i), lane, SIDE))
         for step, line in enumerate(transposed(f, lines)):
-            row = f.binary("add", i, f.integer(step))
+            row = i + step
             f.store(line, place(target, row, down, j))
 
     zero, side = f.integer(0), f.integer(-SIDE)
-    whole_rows, whole_columns = (f.binary("and", n, side) for n in (rows, columns))
+    whole_rows, whole_columns = (n & side for n in (rows, columns))
 
     def strip(i: Value) -> None:
         f.loop(zero, whole_columns, SIDE, lambda j: block(i, j))

@@ -59,7 +59,7 @@ class RowsSuit:
 
 def _row(f: FunctionText, dtype: str, pointer: Value, stride: Value, index: Value) -> Value:
     """The row that an index picks."""
-    place = f.offset(pointer, f.binary("mul", index, stride))
+    place = pointer + index * stride
     return wide(f, dtype, f.load(place, f"i{DTYPES[dtype].bits}"))
 
 
@@ -77,13 +77,13 @@ def _outside(
     def one(index: Value, refused: Value) -> list[Value]:
         picked = row(index)
         beyond = f.convert("zext", f.compare("icmp uge", picked, bound), "i64")
-        found = f.binary("or", refused, beyond)
+        found = refused | beyond
         if not distinct:
             return [found]
 
         def other(earlier: Value, found: Value) -> list[Value]:
             equal = f.convert("zext", f.compare("icmp eq", row(earlier), picked), "i64")
-            return [f.binary("or", found, equal)]
+            return [found | equal]
 
         return f.loop(zero, index, 1, other, [found])
 

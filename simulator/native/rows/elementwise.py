@@ -135,7 +135,7 @@ class MapKernel:
             places = [
                 f.element_at(pointer, index, size)
                 if self.contiguous
-                else f.offset(pointer, f.binary("mul", index, strides[-1]))
+                else pointer + index * strides[-1]
                 for pointer, size, strides in zip(pointers, sizes, nest.strides)
             ]
             steps = [strides[-1] for strides in nest.strides]
@@ -146,11 +146,11 @@ class MapKernel:
                 return f.load_apart(places[operand], steps[operand], lane, width)
 
             def affine() -> Value:
-                moved = f.binary("mul", index, steps[-1])
-                first = f.binary("add", f.convert("ptrtoint", pointers[-1], "i64"), moved)
+                moved = index * steps[-1]
+                first = f.convert("ptrtoint", pointers[-1], "i64") + moved
                 first, step = (f.convert("trunc", number, "i32") for number in (first, steps[-1]))
-                lanes = f.binary("mul", f.lanes("i32", width), f.splat(step, width))
-                return f.binary("add", f.splat(first, width), lanes)
+                lanes = f.lanes("i32", width) * f.splat(step, width)
+                return f.splat(first, width) + lanes
 
             remaining, free = iter(range(1, len(sizes))), iter(numbers)
             values = []
@@ -210,21 +210,21 @@ class MapKernel:
         def row(pointers: Sequence[Value], store: ports.Store | None = None) -> None:
             start, count = f.integer(0), nest.counts[-1]
             if self._in_pairs:
-                whole = f.binary("and", count, f.integer(-PAIRS))
+                whole = count & -PAIRS
                 f.loop(start, whole, PAIRS, lambda i: pairs(pointers, i, store))
                 start = whole
             if self.contiguous or not self._cheap:
-                whole = f.binary("and", count, f.integer(-LANES))
+                whole = count & -LANES
                 f.loop(start, whole, LANES, lambda i: elements(pointers, i, LANES, store))
                 start = whole
             f.loop(start, count, 1, lambda i: elements(pointers, i, 1))
 
         def row_past_caches(pointers: Sequence[Value]) -> None:
             address = f.convert("ptrtoint", pointers[0], "i64")
-            behind = f.binary("and", address, f.integer(LINE - 1))
+            behind = address & (LINE - 1)
             at_line = f.compare("icmp eq", behind, f.integer(0))
             f.when(at_line, lambda: row(pointers, past_caches))
-            f.when(f.binary("xor", at_line, f.constant("i1", 1)), lambda: row(pointers))
+            f.when(at_line ^ 1, lambda: row(pointers))
 
         def summed_row(pointers: Sequence[Value]) -> None:
             assert self.sums is not None and self.contiguous

@@ -80,9 +80,9 @@ class MoveRows:
         def row(pointers: Sequence[Value]) -> None:
             number = wide(f, self.index, f.load(pointers[INDEX], lane))
             found = list(pointers)
-            found[self.picked] = f.offset(found[self.picked], f.binary("mul", number, pitch))
+            found[self.picked] = found[self.picked] + number * pitch
             if self.runs:
-                count = f.binary("mul", nest.counts[-1], f.integer(self.size))
+                count = nest.counts[-1] * self.size
                 f.copy_bytes(found[WRITTEN], found[READ], count)
             else:
                 f.store(f.load(found[READ], f"i{8 * self.size}"), found[WRITTEN])
@@ -113,12 +113,12 @@ class IndexCheck:
             stored = f.load(pointers[0], f"i{DTYPES[self.index].bits}")
             # As unsigned numbers those below 0 are large.
             beyond = f.compare("icmp uge", wide(f, self.index, stored), bound)
-            return f.binary("or", outside, f.convert("zext", beyond, "i64"))
+            return outside | f.convert("zext", beyond, "i64")
 
         def pair(pointers: Sequence[Value], found: Value) -> Value:
             left, right = (f.load(place, f"i{DTYPES[self.index].bits}") for place in pointers)
             same, apart = f.compare("icmp eq", left, right), f.compare("icmp ne", *pointers)
-            return f.binary("or", found, f.convert("zext", f.binary("and", same, apart), "i64"))
+            return found | f.convert("zext", same & apart, "i64")
 
         outside = loops(f, counts, [strides], [pointer], one, f.integer(0))
         if self.distinct:

@@ -127,12 +127,7 @@ class Lines:
         f = self.f
 
         def one(index: Value) -> None:
-            body(
-                [
-                    f.offset(pointer, f.binary("mul", index, step))
-                    for pointer, step in zip(self._pointers, self._steps)
-                ]
-            )
+            body([pointer + index * step for pointer, step in zip(self._pointers, self._steps)])
 
         f.loop(f.integer(0), self._rows, 1, one)
 
@@ -159,7 +154,7 @@ class Lines:
     def spans(self, count: Value, body: Callable[[Value, int], None]) -> None:
         """Run `body(index, width)` for runs of LANES elements, then for the others."""
         f = self.f
-        whole = f.binary("and", count, f.integer(-LANES))
+        whole = count & -LANES
         f.loop(f.integer(0), whole, LANES, lambda index: body(index, LANES))
         f.loop(whole, count, 1, lambda index: body(index, 1))
 
@@ -169,7 +164,7 @@ class Lines:
 
         def one(pointers: Sequence[Value], index: Value) -> Value:
             body(pointers[0], index)
-            return f.binary("add", index, f.integer(1))
+            return index + 1
 
         counts, strides = self._counts[operand], self._strides[operand]
         loops(f, counts, [strides], [row], one, f.integer(0))
@@ -179,9 +174,9 @@ class Lines:
         f = self.f
         counts, strides = self._counts[operand], self._strides[operand]
         for count, stride in zip(counts[:0:-1], strides[:0:-1]):
-            row = f.offset(row, f.binary("mul", f.binary("urem", index, count), stride))
+            row = row + f.binary("urem", index, count) * stride
             index = f.binary("udiv", index, count)
-        return f.offset(row, f.binary("mul", index, strides[0]))
+        return row + index * strides[0]
 
     def write(self, operand: int, row: Value, index: Value, result: Value) -> None:
         """Round an fp32 result, of width 1, to the operand's dtype, as an element of a row."""

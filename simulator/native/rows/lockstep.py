@@ -70,19 +70,18 @@ class RowGroup:
     def __init__(self, f: FunctionText, first: Value, rows: Value) -> None:
         self.f = f
         self._first = first
-        last = f.binary("sub", f.binary("sub", rows, first), f.integer(1))
+        last = rows - first - 1
         self._lanes = [f.intrinsic("smin", last, f.integer(lane)) for lane in range(LANES)]
 
     def rows(self, pointer: Value, stride: Value) -> list[Value]:
         """Where each lane's row of an operand is, whose rows are `stride` bytes apart."""
-        f = self.f
-        start = f.offset(pointer, f.binary("mul", self._first, stride))
-        return [f.offset(start, f.binary("mul", lane, stride)) for lane in self._lanes]
+        start = pointer + self._first * stride
+        return [start + lane * stride for lane in self._lanes]
 
     def collect(self, places: Sequence[Value], element: str) -> Value:
         """The elements at these places."""
         f = self.f
-        result = Value("poison", element, LANES)
+        result = Value("poison", element, LANES, f)
         for lane, place in enumerate(places):
             result = f.insert(result, f.load(place, element), lane)
         return result
@@ -150,7 +149,7 @@ class Lockstep:
         rows = [group.rows(nest.pointers[o], nest.strides[o][0]) for o in operands]
 
         def single(offsets: Sequence[Value], carried: Carried) -> list[Value]:
-            places = [[f.offset(row, offsets[o]) for row in rows[o]] for o in operands]
+            places = [[row + offsets[o] for row in rows[o]] for o in operands]
             read = [decode(o, group.collect(places[o], self._lanes[o])) for o in operands[1:]]
             result, carried = step(read, carried)
             group.spread(encode(result), places[0])
@@ -159,16 +158,14 @@ class Lockstep:
         def block(offsets: Sequence[Value], carried: Carried) -> list[Value]:
             read = []
             for o in operands[1:]:
-                lines = [
-                    f.load(f.offset(row, offsets[o]), self._lanes[o], LANES) for row in rows[o]
-                ]
+                lines = [f.load(row + offsets[o], self._lanes[o], LANES) for row in rows[o]]
                 read.append(transposed(f, [decode(o, line) for line in lines]))
             results = []
             for element in range(LANES):
                 result, carried = step([lines[element] for lines in read], carried)
                 results.append(result)
             for row, line in zip(rows[0], transposed(f, results)):
-                f.store(encode(line), f.offset(row, offsets[0]))
+                f.store(encode(line), row + offsets[0])
             return list(carried)
 
         def inner(offsets: Sequence[Value], carried: Carried) -> list[Value]:
@@ -178,11 +175,11 @@ class Lockstep:
                 moved = []
                 for o in operands:
                     size = f.integer(self._sizes[o]) if self._contiguous else nest.strides[o][-1]
-                    moved.append(f.binary("add", offsets[o], f.binary("mul", index, size)))
+                    moved.append(offsets[o] + index * size)
                 return moved
 
             if self._contiguous:
-                whole = f.binary("and", count, f.integer(-LANES))
+                whole = count & -LANES
                 carried = f.loop(start, whole, LANES, lambda i, *c: block(at(i), c), list(carried))
                 start = whole
             return f.loop(start, count, 1, lambda i, *c: single(at(i), c), list(carried))
@@ -193,8 +190,7 @@ class Lockstep:
 
             def each(index: Value, *carried: Value) -> list[Value]:
                 moved = [
-                    f.binary("add", offset, f.binary("mul", index, nest.strides[o][dimension]))
-                    for o, offset in enumerate(offsets)
+                    offset + index * nest.strides[o][dimension] for o, offset in enumerate(offsets)
                 ]
                 return outer(dimension + 1, moved, carried)
 

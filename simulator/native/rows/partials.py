@@ -52,7 +52,7 @@ class Reducer:
         if self._chosen() is not None:
             return [self._chosen_row(count, elements) for elements in rows]
         f = self.f
-        whole = f.binary("and", count, f.integer(-LANES))
+        whole = count & -LANES
 
         def step(index: Value, *partials: Value) -> list[Value]:
             found = [elements(index, LANES) for elements in rows]
@@ -72,7 +72,7 @@ class Reducer:
             f.store(self.start(), self._memory)
 
             def one(index: Value) -> None:
-                lane = f.binary("sub", index, first)
+                lane = index - first
                 f.store(elements(index, 1), f.element_at(self._memory, lane, self._size))
 
             f.loop(first, count, 1, one)
@@ -83,7 +83,7 @@ class Reducer:
     def _chosen_row(self, count: Value, elements: Elements) -> Value:
         f, chosen = self.f, self._chosen()
         assert chosen is not None
-        whole = f.binary("and", count, f.integer(-LANES))
+        whole = count & -LANES
 
         def pick(left: Value, right: Value) -> Value:
             return f.select(f.compare(chosen, left, right), left, right)
@@ -91,22 +91,19 @@ class Reducer:
         def choose(index: Value, partial: Value, unordered: Value) -> list[Value]:
             """As `combine`, but that NaN are only taken note of: two short chains."""
             value = elements(index, LANES)
-            unordered = f.binary("or", unordered, f.compare("fcmp uno", value, value))
+            unordered = unordered | f.compare("fcmp uno", value, value)
             return [pick(partial, value), unordered]
 
         def choose_four(index: Value, partial: Value, unordered: Value) -> list[Value]:
             """As four times `choose`: of equal numbers the last one stays, however they are
             grouped."""
-            a, b, c, d = (
-                elements(f.binary("add", index, f.integer(step * LANES)), LANES)
-                for step in range(4)
-            )
-            nan = f.binary("or", f.compare("fcmp uno", a, b), f.compare("fcmp uno", c, d))
+            a, b, c, d = (elements(index + step * LANES, LANES) for step in range(4))
+            nan = f.compare("fcmp uno", a, b) | f.compare("fcmp uno", c, d)
             best = pick(partial, pick(pick(a, b), pick(c, d)))
-            return [best, f.binary("or", unordered, nan)]
+            return [best, unordered | nan]
 
         carried = [self.start(), f.constant("i1", 0, LANES)]
-        fours = f.binary("and", count, f.integer(-4 * LANES))
+        fours = count & (-4 * LANES)
         carried = f.loop(f.integer(0), fours, 4 * LANES, choose_four, carried)
         best, unordered = f.loop(fours, whole, LANES, choose, carried)
         partial = [f.select(unordered, f.like(best, float("nan")), best)]
@@ -132,7 +129,7 @@ class Reducer:
     def add(self, index: Value, element: Value) -> None:
         """Fold in element `index` of the row, of width 1."""
         f = self.f
-        lane = f.binary("and", index, f.integer(LANES - 1))
+        lane = index & (LANES - 1)
         place = f.element_at(self._memory, lane, self._size)
         f.store(self.combine(f.load(place, self.lane, 1), element), place)
 

@@ -43,7 +43,7 @@ _TAPS_BACK = (10, 30, 31)
 
 
 def _up(f: FunctionText, value: Value, bits: int) -> Value:
-    return f.binary("shl", value, f.like(value, bits))
+    return value << bits
 
 
 def _down(f: FunctionText, value: Value, bits: int) -> Value:
@@ -53,7 +53,7 @@ def _down(f: FunctionText, value: Value, bits: int) -> Value:
 def _xor(f: FunctionText, *values: Value) -> Value:
     result, *others = values
     for other in others:
-        result = f.binary("xor", result, other)
+        result = result ^ other
     return result
 
 
@@ -61,8 +61,8 @@ def _xorwow(f: FunctionText, words: Carried) -> tuple[Value, Carried]:
     x, y, z, w, v, d = words
     t = _xor(f, x, _down(f, x, 2))
     last = _xor(f, v, _up(f, v, 4), t, _up(f, t, 1))
-    d = f.binary("add", d, f.like(d, WEYL))
-    return f.binary("add", d, last), (y, z, w, v, last, d)
+    d = d + WEYL
+    return d + last, (y, z, w, v, last, d)
 
 
 def _lfsr(f: FunctionText, words: Carried) -> tuple[Value, Carried]:
@@ -93,7 +93,7 @@ _DRAW: dict[Algorithm, Callable[[FunctionText, Carried], tuple[Value, Carried]]]
 def _uniform(f: FunctionText, number: Value) -> Value:
     """As `simulator.numerics.random.uniform`."""
     upper = f.convert("sitofp", _down(f, number, 8), "float")
-    return f.binary("fmul", upper, f.like(upper, 2.0**-24))
+    return upper * 2.0 ** (-24)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +146,13 @@ class Draw(ABC):
             last = rows.along(group, step, first, lambda _, stored: stored, lambda result: result)
             count = nest.counts[1]
             for more in nest.counts[2:]:
-                count = f.binary("mul", count, more)
+                count = count * more
             for turn in range(generator.states):
-                moved = f.binary("add", count, f.integer(turn))
+                moved = count + turn
                 state = f.binary("urem", moved, f.integer(generator.states))
-                begin = f.binary("mul", state, f.integer(words))
+                begin = state * words
                 for index in range(words):
-                    target = word_of(f.binary("add", begin, f.integer(index)))
+                    target = word_of(begin + index)
                     group.spread(last[turn * words + index], target)
 
         rows.groups(one_group)
@@ -177,8 +177,8 @@ class DrawUniform(Draw):
         self, f: FunctionText, number: Value, read: Sequence[Value], others: Sequence[Value]
     ) -> Value:
         low, high = others
-        scaled = f.binary("fmul", _uniform(f, number), f.binary("fsub", high, low))
-        return ports.encode_result(f, self.output, f.binary("fadd", low, scaled))
+        scaled = _uniform(f, number) * (high - low)
+        return ports.encode_result(f, self.output, low + scaled)
 
 
 @dataclass(frozen=True, slots=True)

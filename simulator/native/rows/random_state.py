@@ -73,9 +73,9 @@ class Seed:
         start = self._mixed(f, f.load(seed, "i32"))
 
         def one(index: Value) -> None:
-            counter = f.convert("trunc", f.binary("add", index, f.integer(1)), "i32")
-            counter = f.binary("mul", counter, f.like(counter, COUNTER_STEP))
-            word = self._mixed(f, f.binary("add", counter, start))
+            counter = f.convert("trunc", index + 1, "i32")
+            counter = counter * COUNTER_STEP
+            word = self._mixed(f, counter + start)
             none = f.compare("icmp eq", word, f.like(word, 0))
             word = f.select(none, f.like(word, 1), word)
             f.store(word, f.element_at(states, index, 4))
@@ -86,8 +86,8 @@ class Seed:
     def _mixed(self, f: FunctionText, word: Value) -> Value:
         for multiplier in MULTIPLIERS:
             high = f.binary("lshr", word, f.like(word, 16))
-            word = f.binary("mul", f.binary("xor", word, high), f.like(word, multiplier))
-        return f.binary("xor", word, f.binary("lshr", word, f.like(word, 15)))
+            word = (word ^ high) * multiplier
+        return word ^ f.binary("lshr", word, f.like(word, 15))
 
 
 @dataclass(frozen=True, slots=True)

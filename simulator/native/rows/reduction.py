@@ -65,7 +65,7 @@ class ReduceKernel:
 
             def one(pointers: Sequence[Value], number: Value) -> Value:
                 reducer.add(number, read(pointers[0], 1))
-                return f.binary("add", number, f.integer(1))
+                return number + 1
 
             loops(f, counts, [strides], [source], one, f.integer(0))
             return reducer.partial()

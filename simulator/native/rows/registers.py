@@ -55,7 +55,7 @@ class IsWhole:
         whole = f.compare("fcmp oeq", f.intrinsic("rint", value), value)
         magnitude = f.intrinsic("fabs", value)
         fits = f.compare("fcmp olt", magnitude, f.like(value, _LIMIT))
-        other = f.binary("xor", f.binary("and", whole, fits), f.constant("i1", 1))
+        other = (whole & fits) ^ 1
         f.store(f.convert("zext", other, "i64"), f.words)
         return f.text()
 

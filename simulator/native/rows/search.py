@@ -43,7 +43,7 @@ def _few(f: StructureText, rest: Value) -> Value:
 def ordered(f: StructureText, pattern: Value) -> Value:
     """As `simulator.oracle.search.ordered`."""
     sign = f.binary("ashr", pattern, f.like(pattern, 31))
-    return f.binary("xor", pattern, f.binary("and", sign, f.like(sign, _MOST)))
+    return pattern ^ (sign & _MOST)
 
 
 class _Largest:
@@ -65,7 +65,7 @@ class _Largest:
             self._insert(f.extract(some, lane))
         last = f.extract(self.list(), SLOTS - 1)
         last = f.intrinsic("smax", last, f.like(last, _LEAST + 1))
-        f.store(f.binary("sub", last, f.like(last, 1)), self._least)
+        f.store(last - 1, self._least)
         f.store(f.constant("i32", _LEAST, SLOTS), self._memory)
 
     def list(self) -> Value:
@@ -111,7 +111,7 @@ class _Largest:
         f.branch(f.compare("icmp ne", flags, f.integer(0)), inside, after)
         f.open(inside)
         self._insert(f.load(f.element_at(place, _lowest(f, flags), _FLOAT), "i32"))
-        left.set("value", f.binary("and", flags, f.binary("sub", flags, f.integer(1))))
+        left.set("value", flags & (flags - 1))
         f.jump(head)
         f.open(after)
 
@@ -128,7 +128,7 @@ class LargestOfRows:
         lines = Lines(f, (self.result, self.data))
         largest = _Largest(f)
         count, zero = lines.sizes[1], f.integer(0)
-        fours, whole = (f.binary("and", count, f.integer(-size)) for size in (_BLOCK, LANES))
+        fours, whole = (count & -size for size in (_BLOCK, LANES))
 
         def keys(value: Value) -> Value:
             return ordered(f, f.convert("bitcast", ports.canonical(f, value), "i32"))
@@ -147,13 +147,12 @@ class LargestOfRows:
 
             def adjacent(index: Value, blocks: int) -> None:
                 places = [
-                    f.element_at(line, f.binary("add", index, f.integer(number * LANES)), _FLOAT)
-                    for number in range(blocks)
+                    f.element_at(line, index + number * LANES, _FLOAT) for number in range(blocks)
                 ]
                 largest.add([keys(f.load(place, "float", LANES)) for place in places])
 
             def last() -> None:
-                few = _few(f, f.binary("sub", count, whole))
+                few = _few(f, count - whole)
                 loaded = f.load_where(few, f.element_at(line, whole, _FLOAT), "float")
                 found = keys(loaded)
                 largest.add([f.select(few, found, f.like(found, _LEAST))])
@@ -189,7 +188,7 @@ class _Search:
         f.store(f.constant("i64", -1, SLOTS), self._found)
 
         def turn(number: Value) -> None:
-            slot = f.binary("sub", f.integer(SLOTS - 1), number) if self._from_last else number
+            slot = SLOTS - 1 - number if self._from_last else number
             wanted = f.load(f.element_at(values, slot, _FLOAT), "float")
             # Slots whose turn is still to come have -1.
             places = f.load(self._found, "i64", SLOTS)
@@ -197,7 +196,7 @@ class _Search:
             same = f.compare("fcmp oeq", slots, f.splat(wanted, SLOTS))
             before = f.select(same, places, f.like(places, -1))
             behind = f.call("llvm.vector.reduce.smax.v8i64", "i64", 0, before)
-            self._first(line, count, wanted, f.binary("add", behind, f.integer(1)))
+            self._first(line, count, wanted, behind + 1)
             f.store(self._at.get("value"), f.element_at(self._found, slot, 8))
 
         f.loop(f.integer(0), f.integer(SLOTS), 1, turn)
@@ -216,25 +215,25 @@ class _Search:
         f.open(head)
         index = at.get("value")
         place = f.element_at(line, index, _FLOAT)
-        left = f.binary("sub", count, index)
+        left = count - index
         f.branch(f.compare("icmp sge", left, f.integer(LANES)), whole, few)
         f.open(whole)
         matches = _bits(f, f.compare("fcmp oeq", f.load(place, "float", LANES), value))
         flags.set("value", matches)
         f.branch(f.compare("icmp ne", matches, f.integer(0)), hit, on)
         f.open(on)
-        at.set("value", f.binary("add", index, f.integer(LANES)))
+        at.set("value", index + LANES)
         f.jump(head)
         f.open(few)
         f.branch(f.compare("icmp sgt", left, f.integer(0)), rest, nowhere)
         f.open(rest)
         lanes = _few(f, left)
         loaded = f.load_where(lanes, place, "float")
-        matches = _bits(f, f.binary("and", lanes, f.compare("fcmp oeq", loaded, value)))
+        matches = _bits(f, lanes & f.compare("fcmp oeq", loaded, value))
         flags.set("value", matches)
         f.branch(f.compare("icmp ne", matches, f.integer(0)), hit, nowhere)
         f.open(hit)
-        at.set("value", f.binary("add", index, _lowest(f, flags.get("value"))))
+        at.set("value", index + _lowest(f, flags.get("value")))
         f.jump(after)
         f.open(nowhere)
         at.set("value", count)

@@ -64,7 +64,7 @@ class Bounds:
         zero, one = f.integer(0), f.integer(1)
 
         def at(index: Value) -> Value:
-            return f.load(f.offset(ids, f.binary("mul", index, along)), _lane(self.ids))
+            return f.load(ids + index * along, _lane(self.ids))
 
         def store(index: Value, row: Value, bound: Value, nowhere: Value) -> None:
             current = at(index)
@@ -72,7 +72,7 @@ class Bounds:
             number = f.convert("trunc", f.select(somewhere, bound, nowhere), "i32")
             if self.result == "float32":
                 number = f.convert("sitofp", number, "float")
-            f.store(number, f.offset(row, f.binary("mul", index, step)))
+            f.store(number, row + index * step)
 
         def begin(index: Value, before: Value, first: Value) -> list[Value]:
             current = at(index)
@@ -81,14 +81,14 @@ class Bounds:
             return [current, first]
 
         def end(number: Value, behind: Value, last: Value) -> list[Value]:
-            index = f.binary("sub", f.binary("sub", count, one), number)
+            index = count - one - number
             current = at(index)
-            last = f.select(_differ(f, current, behind), f.binary("add", index, one), last)
-            store(index, f.offset(target, apart_), last, f.integer(-1))
+            last = f.select(_differ(f, current, behind), index + one, last)
+            store(index, target + apart_, last, f.integer(-1))
             return [current, last]
 
         f.loop(zero, count, 1, begin, [at(zero), zero])
-        f.loop(zero, count, 1, end, [at(f.binary("sub", count, one)), count])
+        f.loop(zero, count, 1, end, [at(count - one), count])
         return f.text()
 
 
@@ -130,19 +130,19 @@ class Nonzero:
 
         def number(value: Value, row: Value, place: Value) -> None:
             stored = f.convert("trunc", value, "i32")
-            f.store(stored, f.offset(row, f.binary("mul", place, step)))
+            f.store(stored, row + place * step)
 
         def one_row(index: Value) -> None:
-            written = f.offset(target, f.binary("mul", index, down))
-            read = f.offset(source, f.binary("mul", index, across))
+            written = target + index * down
+            read = source + index * across
 
             def element(position: Value, found: Value) -> list[Value]:
-                place = f.offset(read, f.binary("mul", position, along))
+                place = read + position * along
                 value = f.load(place, _lane(self.source))
                 # The place behind the last one found is free: a later position takes it, or none.
-                number(f.binary("add", position, offset), written, found)
+                number(position + offset, written, found)
                 there = f.convert("zext", _differ(f, value, f.like(value, 0)), "i64")
-                return [f.binary("add", found, there)]
+                return [found + there]
 
             (found,) = f.loop(zero, count, 1, element, [zero])
             f.loop(found, count, 1, lambda place: number(padding, written, place))
@@ -200,33 +200,31 @@ class LargestOfSequences:
         rooms = memory, f.element_at(memory, n, 4)
 
         def element(base: Value, index: Value) -> Value:
-            row = f.offset(base, f.binary("mul", f.binary("urem", index, side), downs[2]))
-            column = f.binary("mul", f.binary("udiv", index, side), steps[2])
-            return f.load(f.offset(row, column), "i16")
+            row = base + f.binary("urem", index, side) * downs[2]
+            column = f.binary("udiv", index, side) * steps[2]
+            return f.load(row + column, "i16")
 
         def key(pattern: Value) -> Value:
             """Bits in the order of the values: equal for equal zeros, and for all NaN."""
             value = ports.decode(f, "bfloat16", pattern)
             number = f.convert("sext", pattern, "i32")
-            less = f.binary("xor", number, f.like(number, 0x7FFF))
+            less = number ^ 0x7FFF
             ordered = f.select(f.compare("icmp slt", number, f.like(number, 0)), less, number)
             none = f.compare("fcmp oeq", value, f.like(value, 0.0))
             ordered = f.select(none, f.like(number, 0), ordered)
             nan = f.compare("fcmp uno", value, value)
             ordered = f.select(nan, f.like(number, 0x7FFF), ordered)
-            return f.binary(
-                "and", f.binary("add", ordered, f.like(number, 0x8000)), f.like(number, _INDEX)
-            )
+            return (ordered + 0x8000) & _INDEX
 
         def group(number: Value) -> None:
-            first = f.binary("mul", number, side)
-            base = f.offset(source, f.binary("mul", first, downs[2]))
+            first = number * side
+            base = source + first * downs[2]
 
             def fill(index: Value) -> None:
-                mine = f.binary("sub", f.binary("sub", n, index), f.integer(1))
+                mine = n - index - 1
                 upper = key(element(base, mine))
-                upper = f.binary("shl", upper, f.like(upper, _KEY))
-                word = f.binary("or", upper, f.convert("trunc", mine, "i32"))
+                upper = upper << _KEY
+                word = upper | f.convert("trunc", mine, "i32")
                 f.store(word, f.element_at(rooms[0], index, 4))
 
             f.loop(zero, n, 1, fill)
@@ -234,16 +232,16 @@ class LargestOfSequences:
                 self._pass(f, counts, left, right, n, _KEY + 8 * turn)
 
             def chosen(place: Value) -> None:
-                at = f.binary("add", f.binary("sub", n, k), place)
+                at = n - k + place
                 word = f.load(f.element_at(rooms[0], at, 4), "i32")
-                index = f.binary("and", word, f.like(word, _INDEX))
+                index = word & _INDEX
                 moved = element(base, f.convert("zext", index, "i64"))
 
                 def partition(lane: Value) -> None:
-                    row = f.binary("add", first, lane)
+                    row = first + lane
                     for target, stored, operand in ((values, moved, 0), (indices, index, 1)):
-                        line = f.offset(target, f.binary("mul", row, downs[operand]))
-                        f.store(stored, f.offset(line, f.binary("mul", place, steps[operand])))
+                        line = target + row * downs[operand]
+                        f.store(stored, line + place * steps[operand])
 
                 f.loop(zero, side, 1, partition)
 
@@ -264,23 +262,23 @@ class LargestOfSequences:
         def word(index: Value) -> tuple[Value, Value]:
             found = f.load(f.element_at(left, index, 4), "i32")
             digit = f.binary("lshr", found, f.like(found, shift))
-            digit = f.binary("and", digit, f.like(digit, _RADIX - 1))
+            digit = digit & (_RADIX - 1)
             return found, count(f.convert("zext", digit, "i64"))
 
         def tally(index: Value) -> None:
             _, place = word(index)
-            f.store(f.binary("add", f.load(place, "i64"), one), place)
+            f.store(f.load(place, "i64") + one, place)
 
         def begin(digit: Value, before: Value) -> list[Value]:
             held = f.load(count(digit), "i64")
             f.store(before, count(digit))
-            return [f.binary("add", before, held)]
+            return [before + held]
 
         def put(index: Value) -> None:
             found, place = word(index)
             at = f.load(place, "i64")
             f.store(found, f.element_at(right, at, 4))
-            f.store(f.binary("add", at, one), place)
+            f.store(at + one, place)
 
         f.loop(zero, radix, 1, lambda digit: f.store(zero, count(digit)))
         f.loop(zero, n, 1, tally)

@@ -38,8 +38,8 @@ class _Sums:
     def squared(self, value: Value, mean: Value) -> Value:
         """The square of the distance from a mean of width 1."""
         f = self.f
-        distance = f.binary("fsub", value, f.shuffle(mean, mean, [0] * value.width))
-        return f.binary("fmul", distance, distance)
+        distance = value - f.shuffle(mean, mean, [0] * value.width)
+        return distance * distance
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class Statistics:
 
             def half(parity: Value) -> None:
                 first = f.element_at(line, parity, _FLOAT)
-                rest = f.binary("sub", lines.sizes[1], parity)
-                count = f.binary("lshr", f.binary("add", rest, one), one)
+                rest = lines.sizes[1] - parity
+                count = f.binary("lshr", rest + one, one)
 
                 def every_other(index: Value, width: int) -> Value:
                     place = f.element_at(first, index, 2 * _FLOAT)
@@ -74,13 +74,13 @@ class Statistics:
 
                 number = f.splat(f.convert("sitofp", count, "float"), 1)
                 divisor = f.splat(f.convert("sitofp", f.intrinsic("smax", count, one), "float"), 1)
-                mean = f.binary("fdiv", sums.total(count, every_other), divisor)
+                mean = sums.total(count, every_other) / divisor
                 spread = sums.total(
                     count, lambda i, width: sums.squared(every_other(i, width), mean)
                 )
-                begin = f.binary("mul", parity, f.integer(3))
+                begin = parity * 3
                 for index, result in enumerate((number, mean, spread)):
-                    lines.write(0, rows[0], f.binary("add", begin, f.integer(index)), result)
+                    lines.write(0, rows[0], begin + index, result)
 
             f.loop(f.integer(0), f.integer(2), 1, half)
 
@@ -114,13 +114,13 @@ class Aggregate:
 
             def between(index: Value, width: int) -> Value:
                 squared = sums.squared(field(1, index, width), mean)
-                return f.binary("fmul", field(0, index, width), squared)
+                return field(0, index, width) * squared
 
             count = sums.total(triples, lambda i, width: field(0, i, width))
-            mean = f.binary("fdiv", sums.total(triples, weighted), count)
+            mean = sums.total(triples, weighted) / count
             spread = sums.total(triples, lambda i, width: field(2, i, width))
-            spread = f.binary("fadd", spread, sums.total(triples, between))
-            for index, result in enumerate((mean, f.binary("fdiv", spread, count))):
+            spread = spread + sums.total(triples, between)
+            for index, result in enumerate((mean, spread / count)):
                 lines.write(0, rows[0], f.integer(index), result)
 
         lines.rows(row)

@@ -64,7 +64,7 @@ def start_parts(f: StructureText, team: Value, function: Value, parts: Value, co
     alone, shared, after = (f.label(name) for name in ("alone", "shared", "done"))
     whole = f.compare("icmp sle", count, f.integer(1))
     nobody = f.compare("icmp eq", team, Value("null", "ptr"))
-    f.branch(f.binary("or", whole, nobody), alone, shared)
+    f.branch(whole | nobody, alone, shared)
     f.open(alone)
 
     def part(index: Value) -> None:
@@ -85,7 +85,7 @@ def _share(
     team.set("function", function)
     team.set("parts", parts)
     team.set("parts_count", count)
-    team.share("sequence", f.binary("add", team.get("sequence"), f.integer(1)))
+    team.share("sequence", team.get("sequence") + 1)
     f.call_address(function, f.load(parts, "ptr"))
 
 
