@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """No cyclic garbage collection inside. Tracing, compiling, checking, writing, reading, loading
-    and running programs make many small objects without cycles; collections that look through them
-    again and again would take as long as the work itself. What was made is as old as anything
-    afterwards, so that the next collections of what is young do not look at it either.
+    """No cyclic garbage collection inside. Most work with programs makes many small objects without
+    cycles. Collections that look through them again and again would take as long as the work
+    itself. What was made is as old as anything afterwards, so that the next collections of what is
+    young do not look at it either.
 
     >>> with collection_paused():
     ...     gc.isenabled()

@@ -1,9 +1,9 @@
 """Call chains for errors that come when the code of the line that they name has returned.
 
-Traces keep the innermost line of each operation. An error of a pass or a run about a line in a
-function that kernels share so does not tell which call is meant; tracing again, it is watched who
-gets there. Source: SDK release-notes/components/nki.rst, 0.4.0, "Improved error messages for nested
-NKI calls".
+Traces keep the innermost line of each operation. So an error of a pass or a run does not tell which
+call of a shared function is meant. The kernel is traced once more, and it is watched who gets
+there. Source: SDK release-notes/components/nki.rst, 0.4.0, "Improved error messages for nested NKI
+calls".
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What a kernel's trace depends on, as one hashable value: equal values give equal traces.
 
-A compiled kernel is kept under the content of its function (code, defaults, closure, and whatever
-globals and helper functions the code names, and they in turn) and of its arguments (shape and dtype
-of arrays, everything else by value). So editing a helper or a global makes a new entry, and calling
-again with equal arguments does not trace again.
+A compiled kernel is kept under the content of its function and of its arguments. Of the function:
+code, defaults, closure, and whatever globals and helper functions the code names, and they in turn.
+Of arguments: shape and dtype of arrays, everything else by value. So editing a helper or a global
+makes a new entry, and calling again with equal arguments does not trace again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The stage of a long command, on one line of a terminal, from its second second on.
 
-Code that takes time says what it begins: `stage("schedule (8 of 10)")`. Where a command line has
-opened `shown()`, and both standard output and standard error are a terminal, the line says it until
-the next stage; it is gone when the command prints its results, fails or is interrupted. Elsewhere
-`stage` does nothing.
+Code that takes time says what it begins: `stage("schedule (8 of 10)")`. A command line opens
+`shown()`. If both standard output and standard error are a terminal, the line then names a stage
+until the next one. It is gone when the command prints its results, fails or is interrupted.
+Elsewhere `stage` does nothing.
 """
 
 from __future__ import annotations

@@ -318,8 +318,8 @@ class Preparation:
         return found
 
     def first_partition(self, instruction: Instruction) -> int:
-        """The first partition of the destination, or of the source without one, and where the
-        instruction says so that of registers behind it; 0 where the instruction's engine has
+        """The first partition of the destination, or of the source without one. Where the
+        instruction says so, that of registers behind it. 0 where the instruction's engine has
         nothing that belongs to partitions."""
         row = instruction.row
         if not any(effect.name in _BY_PARTITION for effect in row.state):

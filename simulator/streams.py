@@ -1,9 +1,9 @@
 """One engine's instruction stream while it runs: program counter, registers, semaphores, events.
 
-An instruction is ready to run as a step: its waits, an action, its updates, and whether it
-fetches. An action is a callable
-without arguments that executes the instruction and returns None (go on with the next), the index
-of the instruction to go to, or `BLOCKED` or `HALTED`. `simulator.prepare` makes the steps.
+An instruction is ready to run as a step: its waits, an action, its updates, and whether it fetches.
+An action is a callable without arguments that executes the instruction. It returns None (go on with
+the next), the index of the instruction to go to, or `BLOCKED` or `HALTED`. `simulator.prepare`
+makes the steps.
 
 Streams take turns (`take_turns`), and what one of them fetches from HBM waits until all others have
 come as far as they can: so tiles are used soon after they came, while a cache still holds them.

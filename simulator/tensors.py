@@ -1,7 +1,7 @@
 """The HBM tensors of a loaded program: their memory, what goes in, what comes out.
 
 Large tensors are not copied where native code can do without: an argument that the program only
-reads stays where it is, and the memory of a result is given away; its next run uses other memory,
+reads stays where it is, and the memory of a result is given away. Its next run uses other memory,
 or the same if nobody holds the result any more. Everything that knows an address is told.
 
 A tensor within another one is a view of its memory, and stays there: an argument is copied to it.

@@ -150,8 +150,8 @@ def standing(
 
 
 def innermost_loop(stream: RunningStream) -> list[Instruction]:
-    """The instruction at which the innermost loop begins that a stream is in, and the one that goes
-    back there; where it is in none, the one at which it is."""
+    """The instruction at which the innermost loop of a stream begins, and the one that goes back
+    there. Where the stream is in no loop: the one at which it is."""
     best: tuple[int, int] | None = None
     for end in range(stream.pc, len(stream.instructions)):
         instruction = stream.instructions[end]

@@ -1,8 +1,8 @@
 """Integer polynomials over launch symbols, canonical and immutable.
 
-A symbol that is a multiple of m enters as m times an atom that stands for symbol / m, so `M // 128`
-of a multiple of 128 is again a polynomial and cancels against M. A floor division that is not
-exact becomes a `Derived` atom in a normal form; a remainder is `a - b * (a // b)`.
+A symbol that is a multiple of m enters as m times an atom that stands for symbol / m. So `M // 128`
+of a multiple of 128 is again a polynomial and cancels against M. A floor division that is not exact
+becomes a `Derived` atom in a normal form; a remainder is `a - b * (a // b)`.
 """
 
 from __future__ import annotations

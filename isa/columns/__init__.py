@@ -1,8 +1,8 @@
 """Columns of integers: arithmetic over many rows at once, in NumPy.
 
 This module has sorting, grouping and numbering of rows. `cells` finds boxes that share bytes, by
-sorting; `repetition` finds where a column repeats, and `rolled` folds such repeats into loops;
-`column_list` is a list that makes its items from columns when somebody asks; `jit` compiles plain
+sorting. `repetition` finds where a column repeats, and `rolled` folds such repeats into loops.
+`column_list` is a list that makes its items from columns when somebody asks. `jit` compiles plain
 loops over columns with numba, where there is enough to do.
 """
 

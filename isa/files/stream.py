@@ -1,9 +1,9 @@
 """An instruction stream in columns: its distinct instructions, and which comes when and where.
 
 Unrolled loops repeat the same few instructions with other addresses and other semaphores. Those
-that differ in nothing else are one template, in which the operands' offsets are 0. What is done
-with a stream behind the scheduler, the proof that it has no race and its file, so works on
-templates and on columns of integers; instructions are made when somebody looks at them.
+that differ in nothing else are one template, in which the operands' offsets are 0. So the proof
+that a stream has no race, and its file, are made from templates and columns of integers.
+Instructions are made when somebody looks at them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Machine instructions on microscaled (MX) tensors: fp8 or fp4 elements that share scales.
 
 A group is 8 partitions by the 4 elements of a packed value, 32 elements with one scale. The scales
-of a quadrant of 32 partitions are four rows of one byte a packed value, in the same quadrant, from
-the partition at which the operand `scale` starts; the other partitions are not touched.
+of a quadrant of 32 partitions are four rows of one byte a packed value. They lie in the same
+quadrant, from the partition at which the operand `scale` starts. The other partitions are not
+touched.
 """
 
 from __future__ import annotations

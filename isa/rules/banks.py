@@ -19,8 +19,8 @@ def _row_bytes(storage: Any) -> int:
 
 
 def _bytes(access: Any) -> tuple[int, int] | None:
-    """The first byte of a partition that an access covers, and the one behind its last, counted
-    from the address of its tensor or from where that begins; None where they vary."""
+    """The first byte of a partition that an access covers, and the one behind its last. They count
+    from the address of its tensor, or from where that begins. None where they vary."""
     numbers = (access.offset, *access.shape, *access.strides)
     if access.vector_offset is not None or not all(type(number) is int for number in numbers):
         return None

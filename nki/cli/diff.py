@@ -56,9 +56,9 @@ def diff_command(
 
     Compares what every instruction of every operation writes, and shows the first one that differs
     in the kernel's order: its line, the tensor, the elements and how far they are apart. Modes
-    eager, reference, device and native give the same bits, so a difference is a kernel whose
-    Python code does something else when it is called again, or a defect of this program. Between
-    device and fp32 it is where rounding to the tensors' data types begins to show.
+    eager, reference, device and native give the same bits. So a difference is a kernel whose Python
+    code does something else when it is called again, or a defect of this program. Between device
+    and fp32 it is where rounding to the tensors' data types begins to show.
 
     Examples:
 

@@ -145,8 +145,8 @@ def profile_command(
 ) -> int:
     """Run a kernel and show where its time goes.
 
-    Shows the time and where it goes along the critical path, by cause and by line, what ended its
-    stalls, changes that would shorten it, each of them timed, and engines, DMA and memory.
+    Shows the time, where it goes along the critical path by cause and by line, and what ended its
+    stalls. Shows changes that would shorten it, each of them timed; and engines, DMA and memory.
 
     Example:
 

@@ -1,8 +1,8 @@
 """One operation of the tile IR at a time, as the eager mode executes it: storages, views of them,
 and the machine kernels.
 
-An operation expands into machine instructions, and each runs the kernel of `simulator.oracle` or
-the compiled one that the other modes run as well, so that all modes agree bit for bit.
+An operation expands into machine instructions. Each runs the kernel of `simulator.oracle`, or the
+compiled one, as in the other modes. So all modes agree bit for bit.
 """
 
 from __future__ import annotations

@@ -297,10 +297,10 @@ def is_comparison(frame: FrameType) -> bool:
 
 
 def asked_by_assert(name: str, made: object, frame: FrameType) -> bool | None:
-    """Whether `assert` is what asks for the truth of a tensor in a frame, if the tensor is what the
-    call just before has made; None if it was there before, so that its truth may mean that there is
-    one. `name`, `made`: of the tensor, and where the call is that made it, a pair of its code and
-    its place there; tensors of graphs have another location."""
+    """Whether `assert` is what asks for the truth of a tensor in a frame, if the call just before
+    has made the tensor. None if the tensor was there before: its truth may mean that there is one.
+    `name`, `made`: of the tensor, and where the call is that made it, a pair of its code and its
+    place there; tensors of graphs have another location."""
     if name.startswith(_PYTEST):
         return True
     code, offset = frame.f_code, frame.f_lasti

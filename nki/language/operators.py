@@ -1,9 +1,9 @@
 """Element-wise functions: called, `nl.add(x, y)` makes a tile; named, `op=nl.add` selects what an
 operation computes.
 
-Each is one object. Its `alu` is the row of the ALU operator table that it stands for as `op`, its
-`activation` that of the activation table, each None where the table has none; what it does when it
-is called is its row of `nki.language.lowering.table`.
+Each is one object. As `op` it stands for `alu`, a row of the ALU operator table, or for
+`activation`, a row of the activation table; each is None where the table has none. What it does
+when it is called is its row of `nki.language.lowering.table`.
 """
 
 from __future__ import annotations

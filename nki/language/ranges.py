@@ -98,8 +98,8 @@ def _range(name: str, start: Any, stop: Any, step: Any, location: Location) -> I
 
 
 def _has_register(bound: Any) -> bool:
-    """Whether the bound's value exists at run time only; loop variables of known range count too,
-    since a rolled loop's trip count may not change from one outer iteration to the next."""
+    """Whether the bound's value exists at run time only. Loop variables of known range count too: a
+    rolled loop's trip count may not change from one outer iteration to the next."""
     return isinstance(bound, (Register, Affine))
 
 

@@ -2,7 +2,7 @@
 
 A core has one stream with the machine instructions of all engines, as they come in its body, so
 that nothing waits for anything but for other cores. There are no passes: every tensor on chip has
-memory of its own for as long as it may be used, in memories as large as that takes, and there are
+memory of its own for as long as it may be used. Memories are as large as that takes, and there are
 as many registers as the kernel has. Such a program runs as compiled ones do
 (`simulator.execute.LoadedProgram`); it is neither timed nor stored, and only its cores can race.
 """

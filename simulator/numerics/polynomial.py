@@ -1,7 +1,7 @@
 """Functions of floating-point numbers as fixed sequences of arithmetic and integer operations.
 
-Each is written once, over an `Arithmetic`, and evaluated on NumPy arrays or printed as LLVM; every
-operation is rounded once, multiply-adds are where they are written, so both give the same bits.
+Each is written once, over an `Arithmetic`, and evaluated on NumPy arrays or printed as LLVM. Every
+operation is rounded once, and multiply-adds are where they are written. So both give the same bits.
 Errors are stated against correctly rounded results.
 """
 

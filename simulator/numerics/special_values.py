@@ -1,7 +1,7 @@
 """NaN and signed zeros: the rule that the oracle and native code follow, on every CPU.
 
-IEEE 754 fixes the bits of every result that is a number, but not which NaN comes out of an
-operation, nor which of two zeros a maximum is; CPUs differ there, and so does NumPy on them. The
+IEEE 754 fixes the bits of every result that is a number. It fixes neither which NaN comes out of an
+operation, nor which of two zeros a maximum is. CPUs differ there, and so does NumPy on them. The
 public documents say when a result is NaN or zero, and nothing of its bits. So the choice is ours:
 
 1. Moved, between equal dtypes: the bits as they are.

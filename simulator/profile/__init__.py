@@ -7,10 +7,10 @@ of on-chip memory.
 1. Facts of a run: `counts` (on chip), `dma` and `traffic` (HBM), `work` (the least that it needs),
    `flows` (who waited for whom), `inserted` (copies and transposes without a line), `memory_maps`;
    `representatives` stand for many instructions alike.
-2. Judgement: `report` collects the numbers, `critical_lines` says where time goes, `what_if` times
-   changes, `verdict` says what to do, `comparison` and `measured` put two profiles side by side,
-   `official` uses the vendor's names.
-3. Output: `table` (text), `page` (HTML), `perfetto` (trace), `picture` and `bands` (drawings),
+2. Judgement: `report` collects the numbers. `critical_lines` says where time goes, `what_if` times
+changes, and `verdict` says what to do. `comparison` and `measured` put two profiles side by side;
+`official` uses the vendor's names. 3. Output: `table` (text), `page` (HTML), `perfetto` (trace),
+`picture` and `bands` (drawings),
    written by `files`.
 """
 

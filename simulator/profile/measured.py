@@ -3,7 +3,7 @@
 The measured one is what Neuron Explorer exports: JSON with a list "instruction", or the parquet
 table of instructions (SDK tools/neuron-explorer/profile-schema-reference.rst, Instruction). Both
 sides are matched by engine and line of the kernel, in the order of time, as opcodes are the
-vendor's; where the vendor's compiler made another number of instructions of a line, the rest of
+vendor's. Where the vendor's compiler made another number of instructions of a line, the rest of
 either side has no partner.
 """
 

@@ -1,9 +1,9 @@
 """Proves that a finished program orders every two conflicting accesses.
 
-Two accesses conflict when they touch the same byte, one of them writes, and they belong to
-different streams (engines or DMA queues) or to two transfers of one queue, which may be in flight
-together. What orders them (SDK nki/guides/architecture/trainium_inferentia2_arch.rst, "Semaphores";
-`isa.spec.Instruction`):
+Two accesses conflict when they touch the same byte, one of them writes, and nothing of itself
+orders them: they belong to different streams (engines or DMA queues), or to two transfers of one
+queue, which may be in flight together. What orders them (SDK
+nki/guides/architecture/trainium_inferentia2_arch.rst, "Semaphores"; `isa.spec.Instruction`):
 
 - an engine runs and completes its instructions in program order;
 - a transfer starts when its engine issues it; transfers of a queue complete in order;

@@ -1,16 +1,17 @@
 """Writes that two cores both make: allowed as long as both write the same bytes.
 
-A kernel that runs alike on the cores of a logical core often lets each of them store the whole of
-a small result, or clear a tensor and then fill it. Nothing orders these stores of different cores,
-and nothing needs to while the cores agree: whichever comes last, it leaves the same bytes. The
-documents know disjoint parts only (SDK nki.isa.core_barrier); nki-library core/router_topk and
-core/qkv let both cores write all of a result that they have made from parts that they exchanged.
+Some kernels run alike on the cores of a logical core. Such a kernel often lets each core store the
+whole of a small result, or clear a tensor and then fill it. Nothing orders these stores of
+different cores, and nothing needs to while the cores agree: whichever comes last, it leaves the
+same bytes. The documents know disjoint parts only (SDK nki.isa.core_barrier); nki-library
+core/router_topk and core/qkv let both cores write all of a result that they have made from parts
+that they exchanged.
 
 Where one core goes on with such bytes while the other may still be writing them, the order is that
 of cores that run in step; public kernels rely on it (nki-library core/moe/moe_cte/
 bwmm_shard_on_I.py clears the output on both cores and then adds to it). The proof of a program
 (`simulator.races.findings`) takes replicas as made together, and says so, if both cores make their
-values alike from the same data (`simulator.races.same_writes`); else it refuses them, whatever the
+values alike from the same data (`simulator.races.same_writes`). Else it refuses them, whatever the
 values are in a run. Where indices or registers decide the place, a run compares the values.
 
 Replicas are instructions of one row, from one source line, that write the same place of a shared

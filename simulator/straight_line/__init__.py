@@ -49,8 +49,8 @@ class StraightLineProgram:
         return None if self._turns is None else walks_of(self._turns)
 
     def placed(self, ahead: bool = True) -> HostProgram:
-        """The program with its allocations close together, and what is known of it; as it is, where
-        it has loops, branches or accesses that lie in no allocation or are moved by registers.
+        """The program with its allocations close together, and what is known of it. As it is, where
+        it has loops or branches, or accesses that lie in no allocation or are moved by registers.
         Unless it looks `ahead`, all instructions do what they say."""
         with collection_paused():
             if self._walks is None:

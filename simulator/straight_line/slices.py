@@ -91,8 +91,9 @@ def _cost(instruction: Instruction) -> float:
 
 def halves(program: Program, walk: CoreLives) -> tuple[Program, Program] | None:
     """The two slices of a bound program of one core, which does `walk`, each a program of one
-    serial stream; None where it has no halves of the same cost that share little, does not multiply
-    matrices, or orders its instructions by more than the tiles and the engine state that they use.
+    serial stream. None where it has no halves of the same cost that share little. None also where
+    it does not multiply matrices, or orders its instructions by more than the tiles and the engine
+    state that they use.
 
     Programs that go by rows alone are as fast with their partitions divided.
     """

@@ -5,10 +5,10 @@ start, and the time that it was held up before its start. These times follow one
 gaps, so that they add up to the whole run.
 
 An engine that does nothing is on no path, and cannot be the bound. What lies between the end of an
-instruction's work and the next one on the path is fill and drain where both are of one engine, and
-semaphores where they are not. Of a transfer, what all DMA engines together would need for its
-descriptors and bytes counts as such; what it takes longer because some of them have less to do
-counts as balance. Passes that compare orders time without the path.
+instruction's work and the next one on the path is fill and drain where both are of one engine. Else
+it is semaphores. What all DMA engines together would need for a transfer's descriptors and bytes
+counts as such. What it takes longer because some of them have less to do counts as balance. Passes
+that compare orders time without the path.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ engines, so a transfer is served only once no stream can go on. Of those waiting
 ready first comes next, and nothing that a stream does later can be ready before it.
 
 Times of a stream: its sequencer is at `now`, its data path is free at `free`, and everything it has
-issued is complete at `last`. The sequencer goes on as soon as the instruction before has started,
-so loops, branches, waits and DMA triggers run beside the data path (assumed; the documents say that
+issued is complete at `last`. The sequencer goes on as soon as the instruction before has started.
+So loops, branches, waits and DMA triggers run beside the data path (assumed; the documents say that
 triggers overlap with earlier compute). An instruction holds the data path for its interval and
 completes later (SDK nki/deep-dives/nki_perf_guide.rst); completions are in order.
 

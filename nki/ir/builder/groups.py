@@ -1,10 +1,9 @@
 """Accumulation groups over the iterations of a rolled loop.
 
-Whether a matmul overwrites its PSUM tile or adds to it (`accumulate=None`) may be another thing in
-the first iteration than in later ones; its flag is then a predicate of the loop's variable
-(`continued`). A tracer runs the Python of a body twice and compares. A builder, whose bodies are
-built once, keeps what a body does to PSUM (`PsumBlock`) and decides the flags of a second iteration
-from that.
+A matmul overwrites its PSUM tile or adds to it (`accumulate=None`). That may differ between the
+first iteration and later ones. Its flag is then a predicate of the loop's variable (`continued`). A
+tracer runs the Python of a body twice and compares. A builder, whose bodies are built once, keeps
+what a body does to PSUM (`PsumBlock`) and decides the flags of a second iteration from that.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Hazards inside one instruction, and in what matrix multiplications leave in PSUM: what runs here,
 and no document says what a device does with it.
 
-Operands of one instruction are read while its result is written, so a result that meets its source
-in another layout may be read too late; so may elements that are all written to one place. Sums in
+Operands of one instruction are read while its result is written. So a result that meets its source
+in another layout may be read too late. So may elements that are all written to one place. Sums in
 PSUM are started by a matmul that overwrites, and added to by others (SDK nki.isa.nc_matmul,
 "Accumulation mode"): a sum that is read between, one that is lost unread, and one of which a part
 goes on are mostly slips of a loop.

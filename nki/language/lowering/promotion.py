@@ -2,9 +2,9 @@
 
 The documents give the default for one operand, its own dtype, and none for two; between two, the
 lattice is that of jax (https://docs.jax.dev/en/latest/type_promotion.html): a float beats an
-integer, the wider beats the narrower, and two that do not contain each other meet in the smallest
-that contains both (int32 for int32 and uint32, which have no 64-bit type here). Python numbers
-have no say.
+integer, and the wider beats the narrower. Two that do not contain each other meet in the smallest
+that contains both (int32 for int32 and uint32, which have no 64-bit type here). Python numbers have
+no say.
 """
 
 from __future__ import annotations

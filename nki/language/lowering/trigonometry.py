@@ -2,8 +2,8 @@
 
 The engine's sin is valid on [-pi, pi] and its arctan on [-pi/2, pi/2] (SDK
 nki/api/nki.api.shared.rst, "Supported Activation Functions"). Angles come close to [-pi/2, pi/2] by
-subtracting k * pi, both k and pi in parts of so few bits that the products are exact (Cody and
-Waite, Software Manual for the Elementary Functions, 1980); sin then changes sign with odd k. A tile
+subtracting k * pi. Both k and pi are in parts of so few bits that the products are exact (Cody and
+Waite, Software Manual for the Elementary Functions, 1980). Then sin changes sign with odd k. A tile
 with larger angles takes many more operations (`nki.language.lowering.angles`), in a loop on the
 device that runs once or not at all.
 """

@@ -1,8 +1,8 @@
 """Dependences: which steps of a body must come before which, in every level of its loops.
 
 All touches of tensors (`nki.passes.analysis.touches`) are columns, in the author's order. Those in
-one level of one tensor with one box are a group; who touches looks into its own group and into
-those of other boxes that meet its own, at the last write before it there and, if it writes, at the
+one level of one tensor with one box are a group. Who touches looks into its own group, and into the
+groups of boxes that meet its own. There it finds the last write before it and, if it writes, the
 reads since. Who takes over the bytes of other tensors looks into the groups of these. A loop is one
 item of the level in which it stands; in a level with iterations, what one does comes behind the
 same things of the iteration before.
@@ -496,9 +496,9 @@ def _ranges(starts: Integers, keys: Integers, values: Integers) -> tuple[Integer
 
 
 _MANY = 1 << 12
-"""Pairs of an access of a tensor and a step that takes some of its bytes from which on only the
-first such step follows all accesses, and the others that one. It may cost a little time, as the
-first one need not be the first to be ready."""
+"""Pairs of an access of a tensor and a step that takes some of its bytes. From this number on only
+the first such step follows all accesses. The other steps follow that one. It may cost a little
+time, as the first one need not be the first to be ready."""
 
 _NONE = -1 << 62
 """The number of no item."""

@@ -165,8 +165,8 @@ def _in_hbm(access: Access, tensor: Tensor, variables: frozenset[Register]) -> B
     hull alone where that does not come out."""
     size = DTYPES[access.dtype].size
     offset, steps = _ascending(access)
-    # A register that is known at run time only may reach over the end of its dimension, and the
-    # proof of the program takes such an access for the whole tensor.
+    # A register that is known at run time only may reach over the end of its dimension. The proof
+    # of the program takes such an access for the whole tensor.
     if not _known(offset, variables):
         return WHOLE
     start = offset * size

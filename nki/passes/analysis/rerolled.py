@@ -63,9 +63,9 @@ def _alike(
     dependences: Dependences,
     operand: Integers,
 ) -> tuple[Flags, Flags]:
-    """Which steps are like those of their kind whose number is `distance` less, and whose place in
-    the order is `period` before; and which steps follow what comes again at the same places of
-    their lists as those do."""
+    """Two flags a step. The first: it is like the step of its kind whose number is `distance` less,
+    and whose place in the order is `period` before. The second: what it follows comes again at the
+    same places of its list."""
     kind = body.kind
     which, behind = body.accesses.which, int(body.starts[-1])
     starts, events = dependences.steps

@@ -25,12 +25,12 @@ class SpreadLoads:
     """Have the sync and the scalar engine take turns in starting loads at dynamic addresses.
 
     Hardware writes the descriptors of a transfer whose address a register decides, in some 600 ns.
-    There are two such generators, which the sync and the scalar engine command, and what the scalar
+    There are two such generators, which the sync and the scalar engine command. What the scalar
     engine has begun to compute goes on meanwhile (SDK nki/deep-dives/nki-dge.rst, "hwdge"; SDK
     nki/guides/architecture/trainium2_arch.rst, "Descriptor Generation Engine (DGE)"). Where no
-    engine in a list of nodes is busier than the sync engine is with these loads, each goes to the
-    one of the two that has less to do by then, by the cost model. A load for which the author names
-    an engine stays with that one.
+    engine in a list of nodes is busier than the sync engine is with these loads, the two engines
+    share them. Each load goes to the engine that has less to do by then, by the cost model. A load
+    for which the author names an engine stays with that one.
 
     Before:
 

@@ -44,10 +44,10 @@ PAYS = 0.99
 class LoadAhead:
     """Tensors that the first loads of a loop fill live through the whole loop.
 
-    In a loop whose tensors fill SBUF several times over, what is loaded first would take the place
-    of what is used last, and so wait for the trip before to end. With places of their own the
-    tensors are free as soon as their last users are done, and the queues load them for the next
-    trip while this one goes on. How many of them get one is chosen by the event model.
+    In some loops tensors fill SBUF several times over. There, what is loaded first would take the
+    place of what is used last, and so wait for the trip before to end. With places of their own the
+    tensors are free as soon as their last users are done. So the queues load them for the next trip
+    while this one goes on. How many of them get one is chosen by the event model.
 
     Before:
 
@@ -145,8 +145,8 @@ def _led_if_it_pays(
 
 
 class _Loads(NamedTuple):
-    """The tensors in SBUF that a body begins and fills as a whole from HBM, by memory that it does
-    not write, in this order; of their loads those that others hold up; and the tensors in HBM that
+    """Three findings. The tensors in SBUF that a body begins and fills as a whole from HBM that it
+    does not write, in this order. Of their loads those that others hold up. The tensors in HBM that
     these others wait for, as the body writes them."""
 
     tensors: list[Tensor]

@@ -81,8 +81,8 @@ def side_by_side(
 ) -> dict[Life, tuple[int, int]] | None:
     """(start partition, offset) for every tensor, those of few rows in any partitions that engines
     can address: two of 64 rows share the bytes of one of 128. The largest first, at the lowest
-    offset free for its whole life and there in the last partitions; if that fails, those that
-    stay at partition 0 before the `movable` ones, or those of many rows before those of few. None
+    offset free for its whole life and there in the last partitions. If that fails, those that stay
+    at partition 0 come before the `movable` ones, or those of many rows before those of few. None
     where one does not fit.
     """
     largest = sorted(moving, key=lambda one: (-one.size, one.first))

@@ -27,9 +27,9 @@ from nki.ir.replace import AccessReplacer, seen_through
 
 @dataclass(frozen=True, slots=True)
 class ResolveRoots:
-    """Accesses to tensors within others become accesses to the tensors that these lie in, so that
-    what comes behind sees which of them share bytes, and registers that decide where a tensor lies
-    are registers of an access.
+    """Accesses to tensors within others become accesses to the tensors that these lie in. So later
+    passes see which of them share bytes. Registers that decide where a tensor lies become registers
+    of an access.
 
         tensor %t0 "arena": shared_hbm uint8[8192] role=inout
         tensor %t1 "row": shared_hbm float32[1024] within=%t0

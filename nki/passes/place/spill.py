@@ -76,8 +76,8 @@ def spilled(
     numbering: Numbering,
     movable: Collection[Tensor] = (),
 ) -> tuple[list[Node], Spills] | None:
-    """The nodes of a body with spills and refills, so that tensors use at most `capacity` bytes of
-    each partition of a memory; None where what is used at once does not fit into that. Those that
+    """The nodes of a body with spills and refills. Tensors then use at most `capacity` bytes of
+    each partition of a memory. None where what is used at once does not fit into that. Those that
     are `movable` count for the part of the partitions that they keep from others.
 
     Before, with room for two of the tensors:

@@ -222,8 +222,8 @@ class CoreWaits:
     def settle(self, semaphores: Iterable[int]) -> None:
         """Have the last loop whose transfers give tokens of each semaphore drain its queue.
 
-        A prime is given by the engine, at once; tokens of transfers that it has issued before may
-        still be on their way, and the consumer could take the prime for one of them.
+        The engine gives a prime at once. Tokens of transfers that it has issued before may still be
+        on their way. Then the consumer could take the prime for one of them.
         """
         for semaphore in semaphores:
             if semaphore in self.transferred:

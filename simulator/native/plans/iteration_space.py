@@ -1,8 +1,8 @@
 """One iteration space for operands of different shapes and strides.
 
 Operands correspond element by element in row-major order, whatever their shapes. `space` splits
-their dimensions until all have the same ones, then joins neighbours that are one run of memory for
-every operand, so that most tiles end as rows of one contiguous dimension.
+their dimensions until all have the same ones. Then it joins neighbours that are one run of memory
+for every operand. So most tiles end as rows of one contiguous dimension.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class MapKernel:
             hints      address and bytes from row to row, of each
 
         It loops over all dimensions but the innermost. In each row it takes `PAIRS` elements at a
-        time if all are of bfloat16, then `LANES`, then one; each time it reads the inputs into the
+        time if all are of bfloat16, then `LANES`, then one. Each time it reads the inputs into the
         `domain`, goes through `steps`, rounds, and stores where the predicate holds.
         """
         f = FunctionText(name)
