@@ -104,9 +104,9 @@ def _is_own(frame: FrameType) -> bool:
 
 
 def user_frames(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-    """Decorates a public entry point: a `NeuronError` leaves it without frames of this project, so
-    that the last line of an uncaught error's traceback is the user's, and with the rest of the
-    explanation (source, why) below its message. NKI_TRACEBACK=1 keeps all frames.
+    """Decorates a public entry point: a `NeuronError` leaves it without frames of this project. So
+    the last line of an uncaught error's traceback is the user's. The rest of the explanation
+    (source, why) is below its message. NKI_TRACEBACK=1 keeps all frames.
 
     A call with other arguments than the function has is an error of the catalogue, too. Other
     exceptions pass: the kernel's own, without the frames between its launch and its code, and
@@ -140,7 +140,7 @@ class _UserFrames:
     """A context that does what `user_frames` does, for parts of a function.
 
     Python adds the frame of a `raise` to the traceback, but not that of a `with` whose `__exit__`
-    lets the exception go on; so the traceback set here is what the caller gets.
+    lets the exception go on. So the traceback set here is what the caller gets.
     """
 
     __slots__ = ()

@@ -159,7 +159,7 @@ def native_wanted() -> bool:
 
 def loop_limit() -> int | None:
     """NKI_LOOP_LIMIT: how many instructions one engine may execute in loops, or iterations a loop
-    may have in eager mode, before a run ends as one that does not end; without it 20,000,000
+    may have in eager mode, before a run is taken for one without end. Without it 20,000,000
     instructions, and 1,000,000 iterations."""
     value = os.environ.get("NKI_LOOP_LIMIT")
     if not value:

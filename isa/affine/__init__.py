@@ -5,11 +5,11 @@
     Affine                  Polynomial + sum of coefficient * register (or loop variable)
     Predicate               a comparison of such a form with zero that is not decided yet
 
-`==` on a Polynomial is a bool: identical forms are equal, provably different ones are not, and for
-the rest the `DECIDE` handler (a tracer's; it may record a guard) is asked, or without one the
-answer is False. Code that must not ask uses `identical`. Comparisons of an Affine, and `<`, `<=`,
-`>`, `>=` of a Polynomial, give a bool where bounds decide them, else a `Predicate`; only its truth
-value asks. An Affine hashes by identity; `Affine.key` is its structure.
+`==` on a Polynomial is a bool: identical forms are equal, provably different ones are not. For the
+rest the `DECIDE` handler (a tracer's; it may record a guard) is asked. Without one the answer is
+False. Code that must not ask uses `identical`. Comparisons of an Affine, and `<`, `<=`, `>`, `>=`
+of a Polynomial, give a bool where bounds decide them, else a `Predicate`; only its truth value
+asks. An Affine hashes by identity; `Affine.key` is its structure.
 
 `polynomial` and `linear` have the forms, `values` evaluates them and substitutes in them, `bounds`
 finds their bounds, by which `predicate` decides comparisons, `text` prints and reads them.

@@ -233,9 +233,9 @@ class _Folder:
         return False
 
     def _runs(self, period: int) -> list[tuple[int, int]]:
-        """(start, times) of the repeats of a period, from left to right, in which all elements but
-        those of the first period, and at least two, have the form of the one a period before, and
-        all the same step."""
+        """(start, times) of the repeats of a period, from left to right. In a repeat all elements
+        but those of the first period, and at least two, have the form of the one a period before,
+        and all the same step."""
         bases, forms = self.bases, self.forms
         same = forms[period:] == forms[:-period]
         steps = bases[period:] - bases[:-period]

@@ -6,7 +6,7 @@ expanding gives the very stream again. So the size of a stream's file follows th
 engines run, and checks see, a plain sequence.
 
 Loop instructions instead would make addresses dynamic: bounds and marks would be checked each time,
-the race check would see ranges in place of addresses, and each of the progressions that rotating
+and the race check would see ranges in place of addresses. Each of the progressions that rotating
 buffers and the scheduler interleave would need a register. A repeat of integers has none of these
 limits, and is exact.
 """

@@ -507,7 +507,7 @@ def _run(
     """Exchange the sources within this rank's group and write the destinations.
 
     The cores of a rank meet before and after, where any of the tensors is theirs in common. The
-    first of them works for all where the destinations are in shared HBM; what each core has its own
+    first of them works for all where the destinations are in shared HBM. What each core has its own
     of, it exchanges with the same core of the other ranks.
     """
     context: Any = current(f"nki.collectives.{what}")

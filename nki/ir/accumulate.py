@@ -50,7 +50,7 @@ class Accumulation:
         predicate), else whether matmuls have written all of the region before.
 
         Raises psum-overlap when they have written a part of it, or registers decide whether they
-        have; accumulation-undecided when that depends on a loop that may not run;
+        have. Raises accumulation-undecided when that depends on a loop that may not run, and
         accumulation-not-started when another instruction wrote what the flag says to add to. Sums
         onto what nothing wrote are found when the kernel runs, as reads of uninitialised data.
         """

@@ -83,9 +83,9 @@ def gather_flattened(
 
     The result, a new tile in SBUF, has the shape of `indices`, which are uint32 (other integers are
     converted). `dtype` of the result: that of data by default. Another `axis` than 0 is the one
-    free dimension that indices count along, as in numpy.take_along_axis, and data and indices agree
-    in the others; the documents say no more of `axis` than what its name says. An index outside is
-    an error when the kernel runs.
+    free dimension that indices count along, as in numpy.take_along_axis. Data and indices agree in
+    the others. The documents say no more of `axis` than what its name says. An index outside is an
+    error when the kernel runs.
 
     Raises not-a-tensor, wrong-memory, out-of-bounds (axis), shape-mismatch, dtype-not-allowed.
     Source: SDK nki/api/nki/language/__init__.py (gather_flattened)

@@ -6,7 +6,7 @@ the next exchange of its pipe. It also ends at barriers, at loops in which cores
 end of a loop's body.
 
 Eager mode waits at these operations. For the others `in_one_order` puts the exchanges of all cores
-into an order in which cores that wait one by one meet; where there is none, they stay as they are.
+into an order in which cores that wait one by one meet. Where there is none, they stay as they are.
 """
 
 from __future__ import annotations

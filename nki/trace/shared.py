@@ -122,8 +122,8 @@ class SharedTensors:
 def warn_of_lost_results(
     function: Any, results: Results, written: bool, rows: Iterable[str]
 ) -> None:
-    """Warn of a kernel that runs operations (the names of their `rows`) and shows nothing of it,
-    as it returns no tensor and has not `written` to an argument; and of results in private HBM."""
+    """Warn of a kernel that runs operations (the names of their `rows`) and shows nothing of it: it
+    returns no tensor and has not `written` to an argument. Also warn of results in private HBM."""
     name = getattr(function, "__name__", "the kernel")
     quiet = {StorageBegin.name, CoreBarrier.name}
     if not results and not written and (ran := set(rows) - quiet) and DevicePrint.name not in ran:

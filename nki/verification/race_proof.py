@@ -97,10 +97,10 @@ def race_error(race: Race, sizes: Mapping[str, int]) -> NeuronError:
 def representative_sizes(program: Program) -> list[dict[str, int]]:
     """Sets of sizes, by symbol name, under which loops over symbols run 0, 1, 2 and 3 times.
 
-    For each loop and number of trips the smallest and the largest admitted size, the other symbols
-    as small as possible, and all symbols grown together; sets with the same trip counts are taken
-    once, those that guards refuse are left out; if all are, the largest is taken. Programs without
-    symbols have one empty set.
+    For each loop and number of trips the smallest and the largest admitted size, with the other
+    symbols as small as possible; and all symbols grown together. Sets with the same trip counts are
+    taken once. Those that guards refuse are left out. If all are refused, the largest is taken.
+    Programs without symbols have one empty set.
     """
     if not program.symbols:
         return [{}]

@@ -4,7 +4,7 @@ elements, and of scale tiles only the rows that belong to groups count.
 Uninitialised packed elements stand for finite numbers, as integers do, so that their products with
 zero are zero: public kernels pad one operand of a contraction with zeros and the other not at all.
 So a group that is quantised from nothing but uninitialised data counts as uninitialised memory of
-its own type, whatever its source reads as; one that has some initialised data does not, as the
+its own type, whatever its source reads as. A group that has some initialised data does not: the
 others decide on its scale.
 """
 

@@ -1,9 +1,9 @@
 """Functions of fp32 numbers evaluated in double, as fixed sequences of operations.
 
 As `simulator.numerics.polynomial`, over an `Arithmetic` whose numbers are double and int64: NumPy
-and native code give the same bits. Errors are far below half a unit of fp32, a few 1e-15 but where
-a function says another figure, so that results, rounded once, are those of correct rounding in all
-but few cases.
+and native code give the same bits. Errors are far below half a unit of fp32: a few 1e-15, but where
+a function says another figure. So results, rounded once, are those of correct rounding in all but
+few cases.
 """
 
 from __future__ import annotations

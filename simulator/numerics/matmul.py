@@ -2,7 +2,7 @@
 
 The canonical order of its sums. Where bfloat16 holds every value of both operands' dtypes, and for
 packed elements times their scales, k is summed in chains of 16: each is the ascending-k sum of fp32
-fused multiply-adds that begins with zero; two neighbouring chains are added (the second of the last
+fused multiply-adds that begins with zero. Two neighbouring chains are added (the second of the last
 two may be missing, which is zero), and these sums to the total, in ascending order. So do matrix
 registers of x86 (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, TDPBF16PS:
 two chains of 16 products each), and vectors can. Other operands are one chain of ascending k.

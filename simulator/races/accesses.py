@@ -1,10 +1,10 @@
 """Conflicting accesses of an expanded program, and whether the clocks order them.
 
-All accesses are compared at once: their memories are cut into cells (`isa.columns.cells`), and in
-each cell every access must come after the last write before it, and every write after the reads
-since the one before. As "comes after" is transitive, so do all conflicting accesses then. Boxes
-stand for what they hold, and where there are many of them for somewhat more. So a cell in which
-that fails is looked at again, region by region, with the bytes that each of them really has.
+All accesses are compared at once: their memories are cut into cells (`isa.columns.cells`). In each
+cell every access must come after the last write before it, and every write after the reads since
+the one before. As "comes after" is transitive, so do all conflicting accesses then. Boxes stand for
+what they hold, and where there are many of them for somewhat more. So a cell in which that fails is
+looked at again, region by region, with the bytes that each of them really has.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Clocks:
     knew then, a row of `rows`, and the `arrival` at a meeting, if it is one. `position` is where
     each engine came to, and `at_meeting` whether it waits there for other cores. `consumers` and
     `producers` are, by channel, two signals that take its units or produce them in no order, -1
-    without any; `barriers` by core two meetings that it comes to in no order. Channel c has
+    without any. `barriers` are, by core, two meetings that it comes to in no order. Channel c has
     the events from `units_begin[c]` on: the signal that is `sender` of each, and the `units` up to
     and with those of it. `held` is what is left of them.
 

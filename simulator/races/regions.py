@@ -81,8 +81,8 @@ class Layout:
     ) -> Region | None:
         """The bytes of `memory` that `pattern` may touch; None when there are none.
 
-        A register without a value in `registers` makes it every byte of the tensor (on chip, of
-        the allocations that hold its first byte); a vector offset makes it every row that may be
+        A register without a value in `registers` makes it every byte of the tensor (on chip, of the
+        allocations that hold its first byte). A vector offset makes it every row that may be
         indexed.
         """
         if pattern.registers:

@@ -38,8 +38,8 @@ def find_places(
     stops: Any,
     places: Any,
 ) -> None:
-    """Fill in the place of each life. `by_end` are the lives in the order in which they end; what
-    is free is kept as gaps, in `starts` and `stops`, which are few where tiles lie close together,
+    """Fill in the place of each life. `by_end` are the lives in the order in which they end. What
+    is free is kept as gaps, in `starts` and `stops`. Gaps are few where tiles lie close together,
     however many of them live at once."""
     gaps = 1
     starts[0] = 0

@@ -24,7 +24,7 @@ from simulator.straight_line.turns import StraightStream, StreamTurns
 
 class TouchedOperand(NamedTuple):
     """An operand of a template, or (`position` is ~its position then) the indices of one: `low` to
-    `high` are the bytes that it touches of a partition, from its offset on; `column` is its place
+    `high` are the bytes that it touches of a partition, from its offset on. `column` is its place
     among the operands that move, -1 where `pattern` has its offset."""
 
     stream: int
@@ -227,8 +227,8 @@ def follow_lives(
     life: Any,
 ) -> None:
     """Fill in `life`, the number of the allocation that holds each access. By a box, `name` is its
-    number among those of allocations, `holders` those that hold it, `rivals` those that it meets;
-    `living` has the allocation that lives in each of these."""
+    number among those of allocations, `holders` those that hold it, and `rivals` those that it
+    meets. `living` has the allocation that lives in each of these."""
     count = 0
     for at in range(len(which)):
         box = which[at]

@@ -6,10 +6,10 @@ the stores need some of the other instructions. Both halves need a few, such as 
 results use. A slice has the instructions of its half in the order of the whole program, so that
 results are the same bits.
 
-The cut is refused where more than 12 % of the cost would be done twice, where something that is
-written is read again in HBM, or where generators or other engine state run through. Each slice runs
-on a core of its own with marks of its own. A run in which there is anything to report is done again
-by the whole program.
+The cut is refused where more than 12 % of the cost would be done twice, or where something that is
+written is read again in HBM. It is also refused where generators or other engine state run through.
+Each slice runs on a core of its own with marks of its own. A run in which there is anything to
+report is done again by the whole program.
 """
 
 from __future__ import annotations
@@ -301,8 +301,8 @@ def divide_steps(
     sides: Any,
 ) -> Any:
     """Complete `sides`, which is 0 for steps that no store needs, and find those of the `users` of
-    each resource; `made` are the slices that have all of what writes it. Whether there is a slice
-    for every step."""
+    each resource. `made` are the slices that have all of what writes a resource. Whether there is a
+    slice for every step."""
     for step in range(len(sides)):
         if begins[step]:
             continue

@@ -113,8 +113,8 @@ class _Kinds:
     for nowhere. Number 0 is for those that nothing steers.
 
     Semaphores have numbers of their own in the whole program. By a meeting and the core that comes,
-    `meetings` are (where the visits of a core are counted, whether that is the core itself), for
-    each of the cores; there are `visits` of such counts.
+    `meetings` are pairs for each of the cores: where the visits of a core are counted, and whether
+    that is the core itself. There are `visits` of such counts.
     """
 
     def __init__(self) -> None:

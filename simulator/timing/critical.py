@@ -240,7 +240,7 @@ def walk(path: Path, plan: TimingPlan, dma_engines: int) -> CriticalPath:
 
 def _templates(plan: TimingPlan, dma_engines: int) -> list[np.ndarray]:
     """Of every template: its time at full rate where the tensor engine may slow it down, else a
-    time that is never exceeded; of transfers the share of evenly spread work, of descriptors, and
+    time that is never exceeded. Of transfers: the share of evenly spread work, of descriptors, and
     of what the DMA engines compute."""
     rows = []
     for template in plan.templates:

@@ -1,7 +1,7 @@
 """What a DMA transfer costs the DMA engines: its descriptors, and which engine moves which.
 
 An engine moves one contiguous run of bytes a descriptor, at a fixed cost each and the documented
-bandwidth; short runs move at a fraction of that, where descriptors are generated on the device (SDK
+bandwidth. Short runs move at a fraction of that, where descriptors are generated on the device (SDK
 nki/deep-dives/nki-dma-bandwidth-guide.rst, tools/neuron-explorer/overview-device-profiles.rst on
 small transfers), and so do transposes (SDK nki/guides/architecture/trainium2_arch.rst, DMA
 Transpose). Of a transfer to or from SBUF, each of 16 engines serves 8 partitions (SDK

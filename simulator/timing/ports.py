@@ -1,7 +1,8 @@
 """Ports that engines share (ARCH2, ARCH3).
 
-On gen2 VectorE and GpSimd exclude each other from SBUF, VectorE and ScalarE from PSUM; later only
-from one PSUM bank, and VectorE's fast modes occupy the bus that it shares with GpSimd.
+On gen2 VectorE and GpSimd exclude each other from SBUF, VectorE and ScalarE from PSUM. Later
+generations exclude only from one PSUM bank, and VectorE's fast modes occupy the bus that it shares
+with GpSimd.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def follow(
     located: Callable[[NeuronError, int, int, int], None],
 ) -> Sequence:
     """What a stream executes. `watchdog` looks at it whenever it goes back, at the least time that
-    it has taken by then; `located` completes the error that it raises, by where the stream was,
+    it has taken by then. `located` completes the error that it raises, by where the stream was,
     where it goes, and in which round of its loop."""
     return _Follower(plan, stream, flow, watchdog, located).run()
 

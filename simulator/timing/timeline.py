@@ -94,8 +94,8 @@ class ModeTraffic:
 @dataclass(slots=True)
 class CoreTimeline:
     """One core. `dma_active` is the time in which some transfer is under way, from its first byte
-    until its last is written, `transfer_ns` the sum of these times, `dma_work` what all engines
-    spend together; `bytes` are by direction ("hbm->sbuf"), `modes` by who makes descriptors (that
+    until its last is written. `transfer_ns` is the sum of these times, `dma_work` what all engines
+    spend together. `bytes` are by direction ("hbm->sbuf"), `modes` by who makes descriptors (that
     of `unknown` is active where any are made during the run). `throttled` is the time that the
     TensorE limit cost, `table_load_ns` that of activation-table loads."""
 

@@ -2,8 +2,8 @@
 
 The kernel addresses the elements of its tensor as they lie in row-major order. A view whose rows
 are apart has other steps: a step of the kernel is taken apart into steps along the view's
-dimensions, and put together again from the view's strides, which is right as long as no index
-leaves its dimension.
+dimensions, and put together again from the view's strides. That is right as long as no index leaves
+its dimension.
 """
 
 from __future__ import annotations

@@ -291,8 +291,8 @@ class Builder(CoreBuilder):
 
     def tiles(self, lower: Any, upper: Any, step: int, location: Location = None) -> Iterator[Any]:
         """The loop over a size of launch symbols that `nl.affine_range` makes: gives an index form
-        for the general iteration, whose body is to be built; and where the number of iterations is
-        rounded up, then the position of the last partial one."""
+        for the general iteration, whose body is to be built. Where the number of iterations is
+        rounded up, the position of the last partial one follows."""
         with self.at(location):
             check_step(step)
             iterations = self.symbolic_range(lower, upper, step, self.location)

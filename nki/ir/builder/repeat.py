@@ -30,8 +30,8 @@ def repeat(
     of each time. `times` are bindings as `nki.ir.builder.inline` takes them.
 
     Times in a row that are equally far apart are iterations of one loop on the device: each name is
-    bound to views of one tensor, or of equal tensors within one (`Builder.parameter`), whose
-    distance from one time to the next is always the same; nought for a tensor that all have in
+    bound to views of one tensor, or of equal tensors within one (`Builder.parameter`). Their
+    distance from one time to the next is always the same: nought for a tensor that all have in
     common. So twelve layers are compiled like one. What else there is stands there once a time.
     Results of a loop that are not bound are tensors within one for all its times.
 

@@ -1,11 +1,11 @@
 """Angles without their whole turns, however large they are.
 
 An fp32 angle x is a sum of digits X[j] * 2**(12 j - 6), and 2**-7 / pi = sum L[i] * 2**(-12 i), all
-of them integers of at most 2**11 in magnitude. So x / (2 pi) is the sum over j and i of
-X[j] * L[i] * 2**(12 (j - i)), where products with i <= j are whole turns and drop out. The others
-are added up by columns i - j, exactly: three digits of x at most are large at a time, and their
-products sum to less than 2**24 (after Payne and Hanek, Radian reduction for trigonometric
-functions, 1983, with columns for their window of bits).
+of them integers of at most 2**11 in magnitude. So x / (2 pi) is the sum over j and i of X[j] * L[i]
+* 2**(12 (j - i)). Products with i <= j are whole turns and drop out. The others are added up by
+columns i - j, exactly: three digits of x at most are large at a time, and their products sum to
+less than 2**24. This is after Payne and Hanek, Radian reduction for trigonometric functions, 1983,
+with columns for their window of bits.
 """
 
 from __future__ import annotations

@@ -232,8 +232,8 @@ def _factor(e: Emitter, y: NkiTensor) -> NkiTensor:
 def _signed_remainder(e: Emitter, result: NkiTensor, x: NkiTensor, y: NkiTensor) -> None:
     """result = |x| - n * |y| for an integer n, with the sign of x.
 
-    Floats are first reduced by 2**20 |y|, and those from 2**41 |y| on in a loop on the device that
-    runs where there are some; integers, of at most 16 bits here, need neither.
+    Floats are first reduced by 2**20 |y|. Those from 2**41 |y| on are reduced in a loop on the
+    device, which runs where there are some. Integers, of at most 16 bits here, need neither.
     """
     size, unit = e.part(x.shape), e.part(x.shape)
     e.scalar(size, x, "abs")
@@ -274,7 +274,7 @@ def _signed_remainder(e: Emitter, result: NkiTensor, x: NkiTensor, y: NkiTensor)
 def _far_remainder(e: Emitter, size: NkiTensor, unit: NkiTensor) -> NkiTensor:
     """The remainder of any two numbers >= 0, the first not below the second.
 
-    Both become numbers from 1 to 2 and powers of two; then the remainder takes over 20 of the
+    Both become numbers from 1 to 2 and powers of two. Then the remainder takes over 20 of the
     powers between them at a time, as in a division by hand.
     """
     up, normal, inverse = (e.part(size.shape) for _ in range(3))

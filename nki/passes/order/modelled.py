@@ -38,8 +38,8 @@ class Modelled(NamedTuple):
 
 
 def modelled(kernel: TracedKernel, nodes: Sequence[Node]) -> Modelled | None:
-    """The time of some nodes of a body of one core, on their own; None where they do not fit, or
-    where it depends on what the device computes, or on another core.
+    """The time of some nodes of a body of one core, on their own. None where they do not fit, or
+    where the time depends on what the device computes, or on another core.
 
     Tensors and registers that begin outside are there; launch symbols have their largest values.
     """

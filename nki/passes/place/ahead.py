@@ -199,8 +199,9 @@ def _first(loads: Iterable[Tensor], room: float) -> set[Tensor]:
 
 
 def _in_time(loads: _Loads, tensors: set[Tensor], body: list[Node], costs: Costs) -> set[Tensor]:
-    """Of the tensors whose loads others hold up those that are loaded by the time at which what the
-    others wait for is first stored, if each load begins behind the last use of what it fills."""
+    """Some of the tensors whose loads others hold up: those that are loaded by the time at which
+    what the others wait for is first stored, if each load begins behind the last use of what it
+    fills."""
     uses = [used_by(node) for node in body]
     store = next(at for at, node in enumerate(body) if loads.awaited & {*written_by(node)})
     found: set[Tensor] = set()

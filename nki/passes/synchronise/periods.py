@@ -153,7 +153,7 @@ def with_left_out(
     walk: Walk, signals: list[tuple[int, int, int, int]]
 ) -> tuple[Integers, list[Repetition]]:
     """Rows of signals, one for each edge of a walk (`Walk.apply`), with those of the periods that
-    it left out, and where these repeat so that they need not be here."""
+    it left out. And where these repeat, so that they need not be here."""
     found = np.array(signals, np.int64).reshape(-1, 4)
     pieces, repetitions = [found], []
     for part in reversed(walk.left_out):

@@ -3,8 +3,8 @@ a folder of the user's cache directory.
 
 The folder's name is the digest of everything that objects depend on, so that another version, CPU
 or compiler starts a folder of its own. A file is the SHA-256 of where it belongs and of the code,
-then the code; it appears whole or not at all, and one that belongs elsewhere counts as damaged. A
-cache that cannot be used is reported once, by a warning, and costs compile time only.
+then the code. A file appears whole or not at all, and one that belongs elsewhere counts as damaged.
+A cache that cannot be used is reported once, by a warning, and costs compile time only.
 
 Who makes a folder removes those that have not been used for longest, as far as all of them hold
 more than `LIMIT` bytes. A folder's time says when it was used: writing sets it, and so does

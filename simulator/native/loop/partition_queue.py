@@ -3,7 +3,7 @@
 A job is local if a partition's row of it touches nothing but what belongs to that partition, or
 rows of HBM. Local jobs need not run at once: they are queued, and when something must see their
 results, or the queue is full, the first block of partitions goes through all of them, then the next
-block. So the rows of a block stay in the cache from one job to the next, and threads, each with
+block. So the rows of a block stay in the cache from one job to the next. Threads, each with
 partitions of its own, meet once a queue and not once a job. In every partition the order stays that
 of the instructions; rows of HBM that belong to other partitions are looked after by
 `QueueText.add`.
@@ -54,9 +54,9 @@ QUEUE = Structure(
 words, one for each thread. `entries` are `count` of `ENTRY`; `copies` is memory for words of each.
 They take turns with `next_entries` and `next_copies`, so that jobs can be queued while others run.
 `epoch` is raised when the queue has been started. In sum the queued jobs touch `row_bytes` of a
-partition, all of them within `sbuf` to `sbuf_end` and `psum` to `psum_end`, and a block may touch
-`block_bytes`; they compute `work` elements, of partitions `first` to `last`; threads share no less
-than `least_work`. `most_hints`: how many hints one of them takes; `lockstep`: of how many
+partition, all of them within `sbuf` to `sbuf_end` and `psum` to `psum_end`; a block may touch
+`block_bytes`. The jobs compute `work` elements, of partitions `first` to `last`. Threads share no
+less than `least_work`. `most_hints`: how many hints one of them takes; `lockstep`: of how many
 partitions blocks are a multiple. `written` is the `WRITTEN` of SBUF."""
 
 ENTRY = Structure("job", "words")
@@ -288,8 +288,8 @@ class QueueText:
         return low, high
 
     def _frame(self, access: StructureAt) -> tuple[Value, Value]:
-        """Number and step of the frame in which an access is, as if partition 0 took part; the
-        step is 0 where a row of it crosses a multiple of the step."""
+        """Number and step of the frame in which an access is, as if partition 0 took part. The step
+        is 0 where a row of the access crosses a multiple of the step."""
         f = self.f
         low, _ = self._range(access)
         start, step = low - access.get("before"), access.get("step")

@@ -1,7 +1,7 @@
 """Words of instructions that differ in nothing but where their operands lie.
 
 A program repeats few instructions, on tiles all over its memories. What their records need is made
-once, as words that are laid out together, with a note which of them are addresses; all of the
+once: words that are laid out together, with a note which of them are addresses. All of the
 instructions then get copies, with addresses of their own, as rows of one array.
 """
 

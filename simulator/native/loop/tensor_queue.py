@@ -3,10 +3,10 @@
 They read what is in SBUF and the tile that was loaded last, and write PSUM, each the partitions of
 its results. So they need not run at once: they are queued until something else runs, and then
 threads go through all of them, each for partitions of its own, and meet once a queue. Every thread
-has an image of its own of the loaded tile (`simulator.native.matmul.gemm_image`), made of the
-columns that its partitions need, straight from the memory of the tile, which does not change
-meanwhile; behind the queue the last tile is copied, as it stays loaded, unless the next instruction
-loads another.
+has an image of its own of the loaded tile (`simulator.native.matmul.gemm_image`). It is made of the
+columns that the thread's partitions need, straight from the memory of the tile, which does not
+change meanwhile. Behind the queue the last tile is copied, as it stays loaded, unless the next
+instruction loads another.
 """
 
 from __future__ import annotations

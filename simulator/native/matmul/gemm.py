@@ -1,16 +1,16 @@
 """Micro-kernels of the PE array: the product of the loaded tile and a moving one.
 
 Results are sums in the canonical order of `simulator.numerics.matmul`, whatever the CPU. A strip of
-the moving tile, as wide as a block of results, is packed into memory of the function's own, so that
-the inner loop reads the first-level cache whatever the distance of rows in memory; the block stays
-in registers while k runs. The strip has elements of the same form as the loaded tile's image
+the moving tile, as wide as a block of results, is packed into memory of the function's own. So the
+inner loop reads the first-level cache, whatever the distance of rows in memory. The block stays in
+registers while k runs. The strip has elements of the same form as the loaded tile's image
 (`simulator.native.matmul.gemm_image`).
 
 Pairs are multiplied by matrix registers (`simulator.native.matmul.gemm_tiles`), several times as
 fast as by FMA, or by VDPBF16PS where that is faster than FMA (`simulator.native.codegen.rates`).
 Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VDPBF16PS: for each pair the
 product of the upper halves is added to the sum and then that of the lower halves, each by an fp32
-FMA rounded to nearest even; denormal inputs count as zero, denormal outputs are flushed to zero,
+FMA rounded to nearest even. Denormal inputs count as zero, denormal outputs are flushed to zero,
 MXCSR is not consulted. Both give the same bits as FMAs in the same order if nothing is denormal,
 and the rule by which they are used is:
 
@@ -20,9 +20,9 @@ and the rule by which they are used is:
 Then bfloat16 numbers of 8 bits are multiples of 2**(exponent - 7), so that all products, their
 exact sums, and these rounded to 24 bits are multiples of 2**(-112 - 14) = 2**-126, the smallest
 normal fp32 number: a sum is zero or normal. Infinities and NaN take part as in FMAs (the sign and
-payload of NaN are made canonical when results are stored). Strips where the rule does not hold
-are tried a vector at a time; for those that are left, and for operands of other dtypes, everything
-is widened and FMAs are used.
+payload of NaN are made canonical when results are stored). Strips where the rule does not hold are
+tried a vector at a time. For those that are left, and for operands of other dtypes, everything is
+widened and FMAs are used.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter "Programming with
 Intel AMX", and volume 2, TDPBF16PS: the first elements of all pairs of a line and column are summed
-by fp32 FMAs in ascending order from zero, so are the second ones, and the sum of both is added to
-the result; all of it is rounded to nearest even, denormals count as zero. A tile of 16 lines of 16
-pairs (k, k + 16) therefore gives two short chains (`simulator.numerics.matmul`).
+by fp32 FMAs in ascending order from zero, and so are the second ones. The sum of both is added to
+the result. All of it is rounded to nearest even, and denormals count as zero. A tile of 16 lines of
+16 pairs (k, k + 16) therefore gives two short chains (`simulator.numerics.matmul`).
 """
 
 from __future__ import annotations

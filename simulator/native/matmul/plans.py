@@ -449,7 +449,7 @@ def _from_scratch(dst: Array, accumulate: bool) -> Plan | None:
 
 @dataclass(frozen=True, slots=True)
 class TransposePlan(Compound):
-    """How to run TransposeStationary into a destination of one layout, from a tile of a dtype;
+    """How to run TransposeStationary into a destination of one layout, from a tile of a dtype.
     `turn` does so where elements stay as they are and rows of the destination are adjacent ones."""
 
     dtype: np.dtype[Any]

@@ -106,10 +106,10 @@ class Job(NamedTuple):
 class TensorJob(NamedTuple):
     """A job of the tensor engine that may wait for others (`simulator.native.loop.tensor_queue`).
 
-    It is divided along the partitions of its first operand, the results, by its one division; what
-    loads a tile has none, and `keep` is the job that copies the tile. Word `image` is the address
-    of the tile's image, `apart` how far the images of several threads are apart. `streams`: it is a
-    `simulator.native.matmul.gemm.MultiplyKernel`.
+    It is divided along the partitions of its first operand, the results, by its one division. What
+    loads a tile has no division, and `keep` is the job that copies the tile. Word `image` is the
+    address of the tile's image, `apart` how far the images of several threads are apart. `streams`:
+    it is a `simulator.native.matmul.gemm.MultiplyKernel`.
     """
 
     job: Job

@@ -44,7 +44,7 @@ def plan_lockstep(
     operands: Sequence[MapInput],
     inputs: Sequence[MapInput],
 ) -> Plan:
-    """The plan of a micro-kernel for operands in a space, the one that is written first; `inputs`
+    """The plan of a micro-kernel for operands in a space, the one that is written first. `inputs`
     has the numbers, which come in its order behind the words of the nest."""
     function = compiled(kernel)
     words = nest_words(space)

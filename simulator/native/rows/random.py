@@ -66,10 +66,10 @@ def _xorwow(f: FunctionText, words: Carried) -> tuple[Value, Carried]:
 
 
 def _lfsr(f: FunctionText, words: Carried) -> tuple[Value, Carried]:
-    """32 steps at once. The bits that fall out, from the lowest on, are a series o with
-    o * (1 + z + z^2 + z^22) = the register modulo z^32 over the field of two elements, as the taps
-    bring each of them back; 1 / (1 + z + z^2) is (1 + z) * (1 + z^3) * (1 + z^6) * ... The register
-    is what they leave at the taps then."""
+    """32 steps at once. The bits that fall out, from the lowest on, are a series o, and the taps
+    bring each of them back: o * (1 + z + z^2 + z^22) = the register modulo z^32 over the field of
+    two elements. Here 1 / (1 + z + z^2) is (1 + z) * (1 + z^3) * (1 + z^6) * ... The register is
+    what they leave at the taps then."""
 
     def divided(series: Value, lowest: int) -> Value:
         """By 1 + z + z^2, for a series without powers below `lowest`."""

@@ -2,9 +2,9 @@
 
 What counts is CPU time that was spent (Linux: /proc/stat, https://docs.kernel.org/filesystems/
 proc.html, section 1.7), less what this process itself spent: its own threads, at work or parked by
-a library that has just used them, take no part. A decision holds for a while, as CPU time is
-counted in ticks of 10 ms, and as what runs many times in a row is to run in one way. Threads change
-no result, so neither does the decision.
+a library that has just used them, take no part. A decision holds for a while: CPU time is counted
+in ticks of 10 ms, and what runs many times in a row is to run in one way. Threads change no result,
+so neither does the decision.
 """
 
 from __future__ import annotations
