@@ -56,9 +56,9 @@ class DType:
 
     `size`: bytes an element. `code`: ours in encoded instructions; the first 16 are the runtime's
     public 4-bit codes, of which `runtime_code` is the one that a tensor of this type reports.
-    `storage`: NumPy (or ml_dtypes) name of the array that holds the elements. `lanes`: packed
-    values an element, each of type `lane`. `lowest`, `largest`: finite range. `mantissa_bits` and
-    `exponent_bits` are 0 for integers. `dma_only`: no engine computes with it.
+    `storage`: NumPy (or ml_dtypes) name of the array that holds the elements. An element packs
+    `packed_values`, each of type `packed_type`. `lowest`, `largest`: finite range. `mantissa_bits`
+    and `exponent_bits` are 0 for integers. `dma_only`: no engine computes with it.
     """
 
     name: str
@@ -74,8 +74,8 @@ class DType:
     has_infinity: bool = False
     has_nan: bool = False
     overflow: Overflow = Overflow.none
-    lanes: int = 1
-    lane: str | None = None
+    packed_values: int = 1
+    packed_type: str | None = None
     generations: tuple[int, ...] = _ALL
     dma_only: bool = False
     source: str = _SHARED
@@ -161,7 +161,7 @@ def _float(
     return DType(**(values | options))
 
 
-def _packed(name: str, lane: str, size: int, code: int, runtime_code: int) -> DType:
+def _packed(name: str, packed_type: str, size: int, code: int, runtime_code: int) -> DType:
     return DType(
         name=name,
         size=size,
@@ -169,8 +169,8 @@ def _packed(name: str, lane: str, size: int, code: int, runtime_code: int) -> DT
         runtime_code=runtime_code,
         kind=DTypeKind.packed,
         storage=f"uint{8 * size}",
-        lanes=4,
-        lane=lane,
+        packed_values=4,
+        packed_type=packed_type,
         generations=_MX,
         source="nki/deep-dives/mxfp-matmul.rst",
     )

@@ -1,8 +1,8 @@
 """NumPy data types for packed elements: `float8_e4m3fn_x4` and the like.
 
-NumPy has no such types, and `ml_dtypes` only their lanes. They are registered through NumPy's
-public C interface (numpy/ndarraytypes.h: PyArray_RegisterDataType), once a process, under their own
-names: `str(array.dtype)` is "float8_e4m3fn_x4", and after the first registration
+NumPy has no such types, and `ml_dtypes` only those of their values. They are registered through
+NumPy's public C interface (numpy/ndarraytypes.h: PyArray_RegisterDataType), once a process, under
+their own names: `str(array.dtype)` is "float8_e4m3fn_x4", and after the first registration
 `numpy.zeros(shape, "float8_e4m3fn_x4")` works. Elements are copied whole and read as integers,
 their words; there is no conversion to or from numbers (TypeError). `array.view("uint32")` gives the
 words.

@@ -24,7 +24,7 @@ from nki.trace.call import refuse_without_data
 
 if TYPE_CHECKING:
     from simulator.device_state import Capacity
-    from simulator.execute import Executor, RunResult
+    from simulator.execute import ProgramExecutor, RunResult
     from simulator.profile import Profile
     from simulator.profile.critical_lines import Advisor
     from simulator.timing import Timeline
@@ -44,7 +44,7 @@ class _Loaded:
     """A bound program and the device that it is loaded on."""
 
     program: Program
-    loaded: Executor
+    loaded: ProgramExecutor
 
 
 class CompiledKernel(Listed):

@@ -102,7 +102,7 @@ def run(
     return LoadedProgram(program, check, native).run(inputs)
 
 
-class Executor(Protocol):
+class ProgramExecutor(Protocol):
     """A bound program that is ready to run any number of times, whoever executes it: mode device
     and mode reference, native code and NumPy, in one piece or in slices."""
 

@@ -20,7 +20,7 @@ from isa.gc_pause import collection_paused
 from isa.program import Program
 from simulator.checks.marks import CLEAN, INITIALISED, MIXED, MarkedRegion
 from simulator.device_state import Capacity, Device
-from simulator.execute import ControlTrace, Executor, LoadedProgram, RunResult
+from simulator.execute import ControlTrace, LoadedProgram, ProgramExecutor, RunResult
 from simulator.native.loop.program import StoppedError
 from simulator.native.threads.other_processes import busy
 from simulator.straight_line import StraightLineProgram, prepare
@@ -33,7 +33,7 @@ def load(
     native: bool = True,
     threads: int = 1,
     capacity: Capacity | None = None,
-) -> Executor:
+) -> ProgramExecutor:
     """A bound program ready to run any number of times, in the way in which `threads` of them are
     fastest. Raises NeuronError as `LoadedProgram` does."""
     prepared = prepare(program)

@@ -24,10 +24,12 @@ def _compiled(kernel: Any, *specs: Any) -> Any:
         return nki.compile(kernel, *specs, target="trn2").program
 
 
-def _lane(timeline: Timeline, queue: bool) -> list[Any]:
+def _spans_of(timeline: Timeline, queue: bool) -> list[Any]:
     """Spans of the transfers of a program, or of the engine that starts them."""
-    lanes = [lane for lane in timeline.cores[0].lanes if lane.spans and (lane.queue >= 0) is queue]
-    return sorted(span for lane in lanes for span in lane.spans or ())
+    tracks = [
+        track for track in timeline.cores[0].tracks if track.spans and (track.queue >= 0) is queue
+    ]
+    return sorted(span for track in tracks for span in track.spans or ())
 
 
 def _loads(partitions: int, width: int, dtype: Any, count: int = 1) -> Timeline:
@@ -42,19 +44,19 @@ def _loads(partitions: int, width: int, dtype: Any, count: int = 1) -> Timeline:
 
 
 def _one_engine() -> float:
-    ((start, end, *_),) = _lane(_loads(4, 4096, nl.bfloat16), True)
+    ((start, end, *_),) = _spans_of(_loads(4, 4096, nl.bfloat16), True)
     return float(end - start)
 
 
 def _first_byte() -> float:
     timeline = _loads(P, P, nl.bfloat16)
-    return float(_lane(timeline, True)[0][0] - _lane(timeline, False)[0][1])
+    return float(_spans_of(timeline, True)[0][0] - _spans_of(timeline, False)[0][1])
 
 
 @cache
 def _rate(size: int) -> float:
     """Bytes a ns of 40 loads of 128 partitions with `size` bytes each."""
-    spans = _lane(_loads(P, size, nl.int8, 40), True)
+    spans = _spans_of(_loads(P, size, nl.int8, 40), True)
     return size * 39 / (spans[-1][1] - spans[0][1])
 
 
@@ -91,7 +93,7 @@ def _matmul_rate() -> float:
             nisa.nc_matmul(dst=psum((P, BANK)), stationary=one, moving=wide)
 
     core = simulate(_compiled(probe)).cores[0]
-    spans = next(lane for lane in core.lanes if lane.name == "tensor").spans
+    spans = next(track for track in core.tracks if track.name == "tensor").spans
     assert spans is not None
     return core.flops / (max(spans.end) - min(spans.start)) * 1e-3
 

@@ -29,7 +29,9 @@ def _once(case: Case, rounds: int) -> Figures:
     timeline = simulate(case.program(rounds), assume=Assumptions.of(**case.figures))
     core = timeline.cores[0]
     active = {e: timeline.active_ns(e) for e in (Engine.tensor, Engine.vector, Engine.scalar)}
-    window = [s for lane in core.lanes if lane.name == "vector" and lane.spans for s in lane.spans]
+    window = [
+        s for track in core.tracks if track.name == "vector" and track.spans for s in track.spans
+    ]
     return Figures(
         timeline.total_ns,
         *active.values(),

@@ -196,7 +196,7 @@ def completion(row: Row, n: int, target: Target = TARGETS["trn2"]) -> float:
     assert last.row.cost is not None
     if name == PRODUCT:
         core = simulate(compiled).cores[0]
-        loads = next(lane.spans for lane in core.lanes if lane.name == "tensor load")
+        loads = next(track.spans for track in core.tracks if track.name == "tensor load")
         assert loads is not None
         return core.engines[Engine.tensor].finished - loads.start[0]
     return last.row.cost.completion_ns(last, target)
@@ -239,9 +239,9 @@ def _transfer(load: bool, elements: int) -> float:
     core = timeline.cores[0]
     triggers = [
         span
-        for lane in core.lanes
-        if lane.queue < 0 and lane.name.endswith("sequencer") and lane.spans
-        for span in lane.spans
+        for track in core.tracks
+        if track.queue < 0 and track.name.endswith("sequencer") and track.spans
+        for span in track.spans
     ]
     return timeline.total_ns - triggers[-1][0]
 

@@ -54,7 +54,7 @@ class Gemm:
     output: str
 
     def emit(self, f: FunctionText) -> None:
-        _Emitter(self, f).run()
+        _ProductEmitter(self, f).run()
 
     def scratch(self, rows: int, depth: int, group: int) -> int:
         """Bytes for packed strips of B, and for the sums of blocks, of so many rows and units."""
@@ -87,7 +87,7 @@ def block_of(rows: int) -> tuple[int, int]:
     return rows, {1: 8, 2: 8, 3: 6, 4: 6}.get(rows, 3)
 
 
-class _Emitter:
+class _ProductEmitter:
     def __init__(self, gemm: Gemm, f: FunctionText) -> None:
         self.gemm = gemm
         self.f = f

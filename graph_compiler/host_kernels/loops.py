@@ -51,7 +51,7 @@ class LoopNest:
     divided: int | None = None
 
     def emit(self, f: FunctionText) -> None:
-        _Emitter(self, f).run()
+        _LoopEmitter(self, f).run()
 
     @property
     def width(self) -> int:
@@ -134,7 +134,7 @@ def folds(op: str | None, type: str) -> bool:
     return op in IDENTITIES and register(type) is not None and kind(type) in IDENTITIES[op]
 
 
-class _Emitter:
+class _LoopEmitter:
     def __init__(self, loop: LoopNest, f: FunctionText) -> None:
         self.loop = loop
         self.f = f

@@ -172,7 +172,7 @@ def parse_form(text: str, symbols: Mapping[str, Symbol], registers: Mapping[str,
     """
     if text.isdigit():
         return int(text)
-    parser = _Parser(text, symbols, registers)
+    parser = _FormParser(text, symbols, registers)
     form = parser.form()
     parser.finish()
     return form
@@ -182,7 +182,7 @@ def parse_predicate(
     text: str, symbols: Mapping[str, Symbol], registers: Mapping[str, Any]
 ) -> Predicate:
     """The predicate that prints as `text`. Raises ir-syntax."""
-    parser = _Parser(text, symbols, registers)
+    parser = _FormParser(text, symbols, registers)
     left = parser.form()
     op = parser.take()
     if op not in ("<", "<=", ">", ">=", "==", "!="):
@@ -196,7 +196,7 @@ _TOKEN = re.compile(r"\s*(\d+|[^\W\d]\w*|//|<=|>=|==|!=|[-+*%(),<>])")
 _REGISTER = re.compile(r"\s*(%r\d+)")
 
 
-class _Parser:
+class _FormParser:
     """Recursive descent over the tokens of one form."""
 
     def __init__(

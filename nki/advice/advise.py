@@ -75,7 +75,7 @@ def what_ifs(
     `values` of its launch symbols, and `timeline` of a run of that with the control `trace`."""
     with progress.part("advice"):
         found = of_program(program, trace, timeline)
-        names = _Names(program, timeline, found.limits)
+        names = _BottleneckNames(program, timeline, found.limits)
         made = {names.advice(one): one for one in retimed(kernel, values, program, timeline)}
         advice = best_first([*found.advice, *made])
         shown = advice[: min(ADVICE, MOST_OPERATIONS // _size(kernel))]
@@ -140,7 +140,7 @@ def _lines(program: Program, timeline: Timeline) -> list[tuple[SourceLocation, f
     return [(places[key], frozenset(causes[key])) for key in hot]
 
 
-class _Names:
+class _BottleneckNames:
     """What bottlenecks are called that a change of engine takes away: that depends on the path."""
 
     def __init__(self, program: Program, timeline: Timeline, limits: list[Limit]) -> None:

@@ -58,7 +58,7 @@ def one_pass_moments(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
         yield Changed("separate mean and variance", text, changed, same_results=False, of=of)
 
 
-class _Sums(NamedTuple):
+class _TileSums(NamedTuple):
     """Where a tile is summed, and where its squares, into `squares`. `gone` are the operations that
     make the squares and their sum. `centred`: the mean is subtracted first."""
 
@@ -114,7 +114,7 @@ class _Watched:
             ("sum", fields["dst"], first),
         ]
 
-    def sums(self) -> _Sums | None:
+    def sums(self) -> _TileSums | None:
         """Where the squares are summed, if they are before anything else changes the tile."""
         for number in range(self.first + 1, len(self.all)):
             node = self.all[number]
@@ -165,21 +165,23 @@ class _Watched:
         both = self._is(fields["data"], "tile") and self._is(fields["bias"], "minus mean")
         return "rest" if both else ""
 
-    def _sum_of_squares(self, row: type[Operation], fields: Fields, number: int) -> _Sums | None:
+    def _sum_of_squares(
+        self, row: type[Operation], fields: Fields, number: int
+    ) -> _TileSums | None:
         if row is TensorReduce and _sums_up(fields):
             for kind, view, at in self.held:
                 if kind.startswith("squares") and same_view(fields["data"], view):
                     if not self.uses.is_unread(number, view.storage, view):
                         return None
                     rest = kind != "squares"
-                    return _Sums(self.first, (at, number), fields["dst"], rest)
+                    return _TileSums(self.first, (at, number), fields["dst"], rest)
         commands = ReduceCommand.reset_reduce, None
         is_summed = row is ActivationReduce or row is Activation
         if is_summed and fields.get("reduce_op") is ADD and fields["reduce_res"] is not None:
             what = self._squared(fields)
             if what and fields.get("reduce_cmd") in commands:
                 if self.uses.is_unread(number, fields["dst"].storage, fields["dst"]):
-                    return _Sums(self.first, (number,), fields["reduce_res"], what == "rest")
+                    return _TileSums(self.first, (number,), fields["reduce_res"], what == "rest")
         return None
 
 
@@ -198,7 +200,7 @@ def _sums_up(fields: Fields) -> bool:
     return whole and fields["op"] is ADD and not fields["negate"]
 
 
-def _made(uses: TensorUses, sums: _Sums, numbering: Numbering) -> dict[int, list[Node]] | None:
+def _made(uses: TensorUses, sums: _TileSums, numbering: Numbering) -> dict[int, list[Node]] | None:
     """What stands in the place of the sums, and of means that are made of them: by number of the
     node."""
     nodes, target = uses.nodes, TARGETS[uses.kernel.target]

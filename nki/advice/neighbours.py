@@ -189,7 +189,9 @@ def _one(
             wide[first.tensors[tensor]] = wide_tensor(tensor, columns, numbering)
     made: dict[int, list[Node]] = {}
     for number, tile in enumerate(tiles):
-        renamed = _Part({t: wide[i] for t, i in tile.tensors.items() if i in wide}, number, count)
+        renamed = _TilePart(
+            {t: wide[i] for t, i in tile.tensors.items() if i in wide}, number, count
+        )
         for tensor, other in renamed.tensors.items():
             made[begins[tensor]] = [begin(other)] if number == 0 else []
         for place, op in tile.places.items():
@@ -207,7 +209,7 @@ def _one(
     return made
 
 
-class _Part(Renamed):
+class _TilePart(Renamed):
     """Views of a tile's tensors become views of one of `count` parts of wide ones."""
 
     def __init__(self, tensors: dict[Tensor, Tensor], number: int, count: int) -> None:

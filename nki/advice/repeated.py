@@ -33,7 +33,7 @@ def repeated_load(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
 
     def rewrite(nodes: list[Node], numbering: Numbering) -> list[Node] | None:
         result, index, changed = list(nodes), 0, False
-        loaded = _Loaded(kernel)
+        loaded = _LoadedTiles(kernel)
         while index < len(result):
             load = loaded.load(result[index])
             first = loaded.same(load) if load is not None and line_of(load.op) == line else None
@@ -55,7 +55,7 @@ def repeated_load(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
         yield Changed("repeated load", text, changed)
 
 
-class _Loaded:
+class _LoadedTiles:
     """What the tiles of a list hold that were loaded, while it is gone through."""
 
     def __init__(self, kernel: TracedKernel) -> None:

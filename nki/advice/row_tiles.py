@@ -80,7 +80,7 @@ class RowTiles:
         outside = self.even - {tensor for node in nodes for tensor in written_by(node)}
         made = self._filled_evenly(nodes, outside)
         even = outside | made.keys()
-        found = _Found()
+        found = _GrowingTiles()
         for place, node in enumerate(nodes):
             if begun_by(node) is None:
                 self._add(found, place, node, even)
@@ -96,7 +96,7 @@ class RowTiles:
             ]
         return sorted(tiles, key=lambda tile: next(iter(tile.places)))
 
-    def _add(self, found: _Found, place: int, node: Node, even: set[Tensor]) -> None:
+    def _add(self, found: _GrowingTiles, place: int, node: Node, even: set[Tensor]) -> None:
         used = used_by(node)
         own = {tensor for tensor in used if tensor.memory.on_chip and tensor not in even}
         stored = {t.in_root()[0] for t in used if not t.memory.on_chip} & self.written
@@ -187,7 +187,7 @@ class RowTiles:
         return {tensor: ops for tensor, ops in made.items() if tensor in even}
 
 
-class _Found:
+class _GrowingTiles:
     """Tiles while operations come to them, and tensors that none may have."""
 
     def __init__(self) -> None:

@@ -197,7 +197,7 @@ def _read_made(cursor: _Cursor, name: str, kind: str, symbols: Mapping[str, Any]
     stated = _read_dtype(cursor)
     cursor.end()
     row = DTYPES[stated or "float32"]
-    if kind in KINDS and KINDS[kind].only == "floats" and not (row.is_float and row.lanes == 1):
+    if kind in KINDS and KINDS[kind].only == "floats" and not (row.is_float and not row.is_packed):
         cursor.fail(
             f"{kind} values are floats, {row.name} is not",
             "Use randint, arange, ones, zeros or @file.npy.",

@@ -275,7 +275,7 @@ def default_dtype(kind: str) -> str:
 def kind_of(dtype: str) -> str:
     """The kind of values that suits a data type: random floats; zeros, which are indices too."""
     row = DTYPES[dtype]
-    return "normal" if row.is_float and row.lanes == 1 else "zeros"
+    return "normal" if row.is_float and not row.is_packed else "zeros"
 
 
 def _refuse(spec: InputSpec, what: str, hint: str = "", cause: Exception | None = None) -> Any:

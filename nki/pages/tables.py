@@ -81,7 +81,7 @@ def _dtype_notes(row: DType) -> str:
     if row.is_float:
         notes.append(f"{row.exponent_bits} exponent and {row.mantissa_bits} mantissa bits")
     if row.is_packed:
-        notes.append(f"{row.lanes} x {row.lane}")
+        notes.append(f"{row.packed_values} x {row.packed_type}")
     if row.dma_only:
         notes.append("dma only")
     return ", ".join(notes)

@@ -89,7 +89,7 @@ def in_order(kernel: TracedKernel) -> OrderedProgram:
         needed = Capacity.of(target)
         cores, sources = [], []
         for body in kernel.bodies:
-            core = _Core(target, index, locations, _Places(body, given))
+            core = _Core(target, index, locations, _TensorPlaces(body, given))
             core.block(body, outermost=True)
             core.append(Halt, ())
             records = storage_records(body, locations, core.places.placement)
@@ -103,7 +103,7 @@ def in_order(kernel: TracedKernel) -> OrderedProgram:
         return OrderedProgram(program_of(kernel, cores, index, locations), needed, sources)
 
 
-class _Places:
+class _TensorPlaces:
     """Where the tensors of a core are on chip.
 
     What a tensor leaves goes to the next one that covers the same partitions and as many bytes of
@@ -189,7 +189,7 @@ class _Core:
         target: Target,
         index: dict[Tensor, int],
         locations: LocationTable,
-        places: _Places,
+        places: _TensorPlaces,
     ) -> None:
         self.target = target
         self.places = places

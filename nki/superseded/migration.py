@@ -79,7 +79,7 @@ def findings(source: str, filename: str = "<source>") -> list[SupersededSpelling
     [(2, 'nki.language.bool', 'nl.bool_')]
     """
     tree = ast.parse(source, filename)
-    found = sorted(_Finder(source, tree).run(), key=lambda f: (f.start, -f.end))
+    found = sorted(_SpellingFinder(source, tree).run(), key=lambda f: (f.start, -f.end))
     return [f for i, f in enumerate(found) if i == 0 or f.start >= found[i - 1].end]
 
 
@@ -97,7 +97,7 @@ def migrated(source: str, filename: str = "<source>") -> str:
     return "".join(result) + source[position:]
 
 
-class _Finder:
+class _SpellingFinder:
     """Walks one syntax tree. `names` maps a variable to the dotted name that an import bound."""
 
     def __init__(self, source: str, tree: ast.Module) -> None:

@@ -102,13 +102,13 @@ class _Factor:
     __slots__ = ("known", "nonzero", "operand", "unusable")
 
     def __init__(self, values: Array, known: Mask, operand: str) -> None:
-        lanes = values.reshape(-1, LANES, values.shape[1])
+        packed = values.reshape(-1, LANES, values.shape[1])
         self.operand = operand
         self.known = known
-        self.nonzero = (lanes != 0).any(axis=1)
+        self.nonzero = (packed != 0).any(axis=1)
         if known is not None:
             self.nonzero |= ~known
-            self.unusable = ~known & ~np.isfinite(lanes).all(axis=1)
+            self.unusable = ~known & ~np.isfinite(packed).all(axis=1)
 
     def clean_with(self, other: _Factor) -> Array:
         """Which results [n, columns of `other`] nothing uninitialised here reaches: what is

@@ -21,51 +21,51 @@ _FLOAT4 = (0, 0.5, 1, 1.5, 2, 3, 4, 6)
 _QUADRANT = GROUP_PARTITIONS * SCALE_ROWS
 
 
-def lane_bits(name: str) -> int:
+def packed_bits(name: str) -> int:
     """Bits of one value of a packed dtype."""
     row = DTYPES[name]
-    return row.bits // row.lanes
+    return row.bits // row.packed_values
 
 
 @cache
-def _lane_table(name: str) -> Array:
-    """The value of every bit pattern of a lane, fp32."""
-    if lane_bits(name) == 8:
-        return values_of_codes(DTYPES[DTYPES[name].lane or ""])
+def _packed_table(name: str) -> Array:
+    """The value of every bit pattern of a packed value, fp32."""
+    if packed_bits(name) == 8:
+        return values_of_codes(DTYPES[DTYPES[name].packed_type or ""])
     positive = np.array(_FLOAT4, np.float32)
     return np.concatenate([positive, -positive])
 
 
-def lane_codes(words: Array, name: str) -> Array:
+def packed_codes(words: Array, name: str) -> Array:
     """Bit patterns [P, 4, n] of the values of packed words [P, n]."""
-    width, lanes = lane_bits(name), DTYPES[name].lanes
+    width, count = packed_bits(name), DTYPES[name].packed_values
     if width == 8:
-        codes = np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, lanes)
+        codes = np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, count)
         return np.ascontiguousarray(codes.transpose(0, 2, 1))
-    shifts = (width * np.arange(lanes, dtype=words.dtype))[:, None]
+    shifts = (width * np.arange(count, dtype=words.dtype))[:, None]
     return ((words[:, None, :] >> shifts) & (1 << width) - 1).astype(np.uint8)
 
 
 def unpack(words: Array, name: str) -> Array:
     """Packed words [P, n] as fp32 [P, n, 4]."""
-    values: Array = _lane_table(name).take(lane_codes(words, name))
+    values: Array = _packed_table(name).take(packed_codes(words, name))
     return values.transpose(0, 2, 1)
 
 
 def pack(values: Array, name: str) -> Array:
-    """fp32 [P, n, 4], rounded to the lanes of a packed type, as words [P, n]; what is beyond the
-    largest value of an 8-bit lane saturates."""
+    """fp32 [P, n, 4], rounded to the values of a packed type, as words [P, n]; what is beyond the
+    largest value of an 8-bit type saturates."""
     import ml_dtypes
 
-    row, width = DTYPES[name], lane_bits(name)
-    lane = getattr(ml_dtypes, row.lane or "")
+    row, width = DTYPES[name], packed_bits(name)
+    packed_type = getattr(ml_dtypes, row.packed_type or "")
     if width == 8:
-        limits = DTYPES[row.lane or ""]
+        limits = DTYPES[row.packed_type or ""]
         limited = np.clip(values, limits.lowest, limits.largest)
-        return np.ascontiguousarray(limited.astype(lane)).view(row.words)[..., 0]
-    codes = values.astype(lane).view(np.uint8).astype(row.words)
+        return np.ascontiguousarray(limited.astype(packed_type)).view(row.words)[..., 0]
+    codes = values.astype(packed_type).view(np.uint8).astype(row.words)
     words: Array = codes[..., 0]
-    for position in range(1, row.lanes):
+    for position in range(1, row.packed_values):
         words = words | codes[..., position] << width * position
     return words
 
@@ -89,23 +89,23 @@ def dequantized(view: Array, scale: Array) -> Array:
     partition after one another."""
     name = dtype_name(view)
     words = np.ascontiguousarray(bits(view)).reshape(view.shape[0], -1)
-    values = _lane_table(name).take(lane_codes(words, name))
-    partitions, lanes, columns = values.shape
-    grouped = values.reshape(-1, GROUP_PARTITIONS, lanes, columns)
+    values = _packed_table(name).take(packed_codes(words, name))
+    partitions, count, columns = values.shape
+    grouped = values.reshape(-1, GROUP_PARTITIONS, count, columns)
     grouped *= scales(scale, partitions)[:, None, None, :]
-    return values.reshape(partitions * lanes, columns)
+    return values.reshape(partitions * count, columns)
 
 
 def quantize(dst: Array, scale: Array, values: Array) -> None:
     """Write fp32 [P, 4 n] as packed elements and scales (SDK nki.isa.quantize_mx, "Scale
     calculation")."""
-    lane = DTYPES[DTYPES[dtype_name(dst)].lane or ""]
-    largest_exponent = int(np.frexp(lane.largest)[1]) - 1
+    packed_type = DTYPES[DTYPES[dtype_name(dst)].packed_type or ""]
+    largest_exponent = int(np.frexp(packed_type.largest)[1]) - 1
     partitions = values.shape[0]
     groups = values.reshape(partitions // GROUP_PARTITIONS, GROUP_PARTITIONS, -1, 4)
     magnitudes = np.ascontiguousarray(groups).view(np.uint32) & 0x7FFFFFFF
     # Slices: NumPy takes the maximum over a short last dimension 20 times as slowly.
-    first, second, third, fourth = (magnitudes[..., lane] for lane in range(4))
+    first, second, third, fourth = (magnitudes[..., place] for place in range(4))
     by_word = np.maximum(np.maximum(first, second), np.maximum(third, fourth))
     most = (by_word.max(axis=1) >> 23).astype(np.int32)
     codes = np.maximum(most - (largest_exponent - 1), 0)

@@ -17,9 +17,9 @@ from simulator.views import Array, bits
 def shuffled(mask: Sequence[int], partitions: int) -> tuple[Array, Array]:
     """The partitions of dst that a shuffle writes, and those of src that they come from."""
     rows = np.arange(partitions)
-    lanes = np.asarray(mask, np.int64)[rows % gather.LANES]
-    written = rows[lanes != gather.KEEP]
-    return written, written - written % gather.LANES + lanes[written]
+    sources = np.asarray(mask, np.int64)[rows % gather.LANES]
+    written = rows[sources != gather.KEEP]
+    return written, written - written % gather.LANES + sources[written]
 
 
 @kernel(gather.StreamShuffle)

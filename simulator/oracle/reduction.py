@@ -40,19 +40,19 @@ def _fold(op: AluOperator, rows: Array, element: str) -> Array:
         padded = np.full((*kept, max(steps, 1) * LANES), identity, element)
         padded[..., :count] = rows
         rows, steps = padded, max(steps, 1)
-    lanes = np.ascontiguousarray(rows).reshape(*kept, steps, LANES)
+    by_step = np.ascontiguousarray(rows).reshape(*kept, steps, LANES)
     function = alu(op.name, element)
     ufunc = alu_ufunc(op.name)
     partial = None
     if steps > 1 and ufunc is not None:
         # Over a dimension that is not the innermost, NumPy folds slice after slice, ascending.
-        partial = ufunc.reduce(lanes, axis=-2, initial=identity)
+        partial = ufunc.reduce(by_step, axis=-2, initial=identity)
         if ufunc in _EXTREMES and (partial == 0).any():
             partial = None  # of equal zeros it may be any one: `simulator.numerics.special_values`
     if partial is None:
-        partial = function(np.full((), identity, element), lanes[..., 0, :])
+        partial = function(np.full((), identity, element), by_step[..., 0, :])
         for step in range(1, steps):
-            partial = function(partial, lanes[..., step, :])
+            partial = function(partial, by_step[..., step, :])
     width = LANES // 2
     while width:
         partial = function(partial[..., :width], partial[..., width : 2 * width])

@@ -15,7 +15,7 @@ from simulator.timing.timeline import CoreTimeline, Spans
 
 
 class Flows(NamedTuple):
-    """Columns: the semaphore, the lane and the number of the span that gave, and of the one that
+    """Columns: the semaphore, the track and the number of the span that gave, and of the one that
     took."""
 
     semaphore: Integers
@@ -30,15 +30,15 @@ def flows(core: CoreProgram, timeline: CoreTimeline) -> Flows:
     at its end what its trigger's instruction says."""
     given: list[_Uses] = []
     taken: list[_Uses] = []
-    for lane, track in enumerate(timeline.lanes):
-        if not track.spans:
+    for track, one in enumerate(timeline.tracks):
+        if not one.spans:
             continue
-        stream, of_queue = core.streams[track.engine], track.queue >= 0
+        stream, of_queue = core.streams[one.engine], one.queue >= 0
         updates = [_updates(one, of_queue) for one in stream]
-        given.append(_uses(updates, lane, track.spans, np.frombuffer(track.spans.end)))
+        given.append(_uses(updates, track, one.spans, np.frombuffer(one.spans.end)))
         if not of_queue:
             waits = [one.waits for one in stream]
-            taken.append(_uses(waits, lane, track.spans, np.frombuffer(track.spans.start)))
+            taken.append(_uses(waits, track, one.spans, np.frombuffer(one.spans.start)))
     found = [_matched(*both) for both in _by_semaphore(given, taken)]
     return Flows(*(np.concatenate([np.zeros(0, np.int64), *column]) for column in zip(*found)))
 
@@ -49,24 +49,24 @@ def _updates(instruction: Instruction, of_queue: bool) -> Pairs:
 
 
 class _Uses(NamedTuple):
-    """Columns of given, or taken, units: semaphore, amount, when, lane, number of the span."""
+    """Columns of given, or taken, units: semaphore, amount, when, track, number of the span."""
 
     semaphore: Integers
     amount: Integers
     when: np.ndarray
-    lane: Integers
+    track: Integers
     span: Integers
 
 
-def _uses(pairs: Sequence[Pairs], lane: int, spans: Spans, when: np.ndarray) -> _Uses:
+def _uses(pairs: Sequence[Pairs], track: int, spans: Spans, when: np.ndarray) -> _Uses:
     index = np.frombuffer(spans.index, f"i{spans.index.itemsize}")
     executed = np.flatnonzero(index >= 0)
     starts = starts_of(np.array([len(one) for one in pairs], np.int64))
     flat = np.array([pair for one in pairs for pair in one], np.int64).reshape(-1, 2)
     place, element = elements(starts, index[executed])
     span = executed[place]
-    lanes = np.full(span.size, lane, np.int64)
-    return _Uses(flat[element, 0], flat[element, 1], when[span], lanes, span)
+    tracks = np.full(span.size, track, np.int64)
+    return _Uses(flat[element, 0], flat[element, 1], when[span], tracks, span)
 
 
 def _by_semaphore(given: list[_Uses], taken: list[_Uses]) -> list[tuple[_Uses, _Uses]]:
@@ -98,8 +98,8 @@ def _matched(gives: _Uses, takes: _Uses) -> Flows:
     place = place[known]
     return Flows(
         takes.semaphore[known],
-        gives.lane[place],
+        gives.track[place],
         gives.span[place],
-        takes.lane[known],
+        takes.track[known],
         takes.span[known],
     )

@@ -117,15 +117,15 @@ def against(path: str, program: Program, timeline: Timeline) -> Against:
 def _modelled(program: Program, timeline: Timeline) -> dict[Key, list[tuple[float, float]]]:
     found: dict[Key, list[tuple[float, float]]] = {}
     for core, times in zip(program.cores, timeline.cores):
-        for lane in times.lanes:
-            if lane.queue >= 0 or not lane.spans:
+        for track in times.tracks:
+            if track.queue >= 0 or not track.spans:
                 continue
-            stream = core.streams[lane.engine]
-            for start, end, index, _ in lane.spans:
+            stream = core.streams[track.engine]
+            for start, end, index, _ in track.spans:
                 location = stream[index].location if index >= 0 else None
                 if isinstance(location, int) and location < len(program.locations):
                     place = program.locations[location]
-                    key = lane.engine.name, f"{Path(place.file).name}:{place.line}"
+                    key = track.engine.name, f"{Path(place.file).name}:{place.line}"
                     found.setdefault(key, []).append((start, end - start))
     return found
 

@@ -15,7 +15,7 @@ from isa.files.stream import StreamColumns, moving
 from isa.machine.control import StorageBegin
 from isa.program import Program, StorageRecord
 from isa.target import resolve
-from simulator.timing.timeline import CoreTimeline, Lane
+from simulator.timing.timeline import CoreTimeline, Track
 
 
 class AllocationSpan(NamedTuple):
@@ -72,9 +72,9 @@ def _begun(
     """When allocations begin: with the next instruction of their stream."""
     for engine, columns in streams.items():
         first = np.full(columns.order.size + 1, np.inf)
-        for lane in core.lanes:
-            if lane.engine is engine and lane.queue < 0 and lane.spans:
-                start, _, index = spans_of(lane)
+        for track in core.tracks:
+            if track.engine is engine and track.queue < 0 and track.spans:
+                start, _, index = spans_of(track)
                 kept = index >= 0
                 np.minimum.at(first, index[kept], start[kept])
         first = np.minimum.accumulate(first[::-1])[::-1]
@@ -137,9 +137,9 @@ def _share(one: MapBox, other: MapBox) -> bool:
     )
 
 
-def spans_of(lane: Lane) -> tuple[Any, Any, Any]:
+def spans_of(track: Track) -> tuple[Any, Any, Any]:
     """Start, end and instruction of the spans of a track."""
-    spans = lane.spans
+    spans = track.spans
     assert spans is not None
     return (
         np.frombuffer(spans.start, np.float64),

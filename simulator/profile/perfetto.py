@@ -1,6 +1,6 @@
 """A timeline as a trace-event file, which ui.perfetto.dev opens.
 
-The format is Chrome's JSON: a process a core, a thread a lane, complete events ("X") with times in
+The format is Chrome's JSON: a process a core, a thread a track, complete events ("X") with times in
 microseconds, counters ("C"), and flows ("s" to "f") from what gave units of a semaphore to what
 waited for them. SDK names of tracks are kept where there are any. Times are whole nanoseconds:
 Perfetto rounds start and length of a slice apart, and drops one that then overlaps with another.
@@ -28,7 +28,7 @@ from simulator.profile.files import complete
 from simulator.profile.flows import flows
 from simulator.timing.dma import plan_transfer
 from simulator.timing.model import TABLE_LOAD
-from simulator.timing.timeline import CoreTimeline, Lane, Timeline
+from simulator.timing.timeline import CoreTimeline, Timeline, Track
 
 COUNTER_POINTS = 4000
 """Points of a counter at the most; a longer run has longer steps."""
@@ -59,7 +59,7 @@ def write_perfetto(path: str | os.PathLike[str], program: Program, timeline: Tim
 
 def require_spans(timeline: Timeline) -> None:
     """Raises NeuronError missing-argument when the timeline was made without spans."""
-    if timeline.cores and not any(lane.spans for core in timeline.cores for lane in core.lanes):
+    if timeline.cores and not any(track.spans for core in timeline.cores for track in core.tracks):
         raise NeuronError(
             "missing-argument",
             "The timeline has no spans.",
@@ -94,15 +94,15 @@ def _write(file: IO[str], program: Program, timeline: Timeline) -> tuple[int, in
         for event in _core_events(number, program, timeline):
             file.write(separator + event)
             separator = ",\n"
-        for track, lane in enumerate(core.lanes, start=1):
-            if not lane.spans:
+        for thread, track in enumerate(core.tracks, start=1):
+            if not track.spans:
                 continue
             tracks += 1
-            file.write(separator + _thread(number, track, lane))
+            file.write(separator + _thread(number, thread, track))
             separator = ",\n"
-            for event in _slices(program, number, core, track, lane):
+            for event in _slices(program, number, core, thread, track):
                 file.write(separator + event)
-            slices += len(lane.spans)
+            slices += len(track.spans)
         for event in _flows(number, program.cores[number], core):
             file.write(separator + event)
     file.write("\n]}\n")
@@ -120,10 +120,10 @@ def _core_events(number: int, program: Program, timeline: Timeline) -> Iterator[
         )
 
 
-def _thread(pid: int, track: int, lane: Lane) -> str:
-    metadata = {"ph": "M", "pid": pid, "tid": track}
-    name = describe_track(lane)
-    order = track_order(lane)
+def _thread(pid: int, thread: int, track: Track) -> str:
+    metadata = {"ph": "M", "pid": pid, "tid": thread}
+    name = describe_track(track)
+    order = track_order(track)
     return (
         json.dumps({**metadata, "name": "thread_name", "args": {"name": name}})
         + ",\n"
@@ -131,32 +131,32 @@ def _thread(pid: int, track: int, lane: Lane) -> str:
     )
 
 
-def describe_track(lane: Lane) -> str:
-    """The name of a lane for people."""
-    return lane.name if lane.queue < 0 else f"queue {lane.name}"
+def describe_track(track: Track) -> str:
+    """The name of a track for people."""
+    return track.name if track.queue < 0 else f"queue {track.name}"
 
 
-def track_order(lane: Lane) -> int:
-    """Engines first, each with its side lanes below, then queues."""
-    if lane.queue >= 0:
-        return 1000 + lane.queue
-    return lane.engine.value * 10 + (lane.name != lane.engine.name)
+def track_order(track: Track) -> int:
+    """Engines first, each with its side tracks below, then queues."""
+    if track.queue >= 0:
+        return 1000 + track.queue
+    return track.engine.value * 10 + (track.name != track.engine.name)
 
 
 def _slices(
-    program: Program, number: int, core: CoreTimeline, track: int, lane: Lane
+    program: Program, number: int, core: CoreTimeline, thread: int, track: Track
 ) -> Iterator[str]:
-    stream = program.cores[number].streams[lane.engine]
-    assert lane.spans is not None
+    stream = program.cores[number].streams[track.engine]
+    assert track.spans is not None
     described: dict[int, tuple[str, str]] = {}
-    category = "dma" if lane.queue >= 0 else lane.engine.name
-    for start, end, index, iteration in lane.spans:
+    category = "dma" if track.queue >= 0 else track.engine.name
+    for start, end, index, iteration in track.spans:
         known = described.get(index)
         if known is None:
             known = described[index] = _description(program, number, stream, index)
         name, arguments = known
         yield (
-            f'{{"ph":"X","pid":{number},"tid":{track},"ts":{_us(start)},'
+            f'{{"ph":"X","pid":{number},"tid":{thread},"ts":{_us(start)},'
             f'"dur":{_us(round(end) - round(start))},"name":{name},"cat":"{category}",'
             f'"args":{{"iteration":{iteration}{arguments}}}}}'
         )
@@ -169,15 +169,15 @@ def _us(ns: float) -> str:
 
 def _flows(number: int, program: CoreProgram, core: CoreTimeline) -> Iterator[str]:
     """Arrows between slices, each of which they meet where it starts."""
-    spans = [lane.spans for lane in core.lanes]
+    spans = [track.spans for track in core.tracks]
     for flow, columns in enumerate(zip(*(column.tolist() for column in flows(program, core)))):
         semaphore, *ends = columns
-        for kind, lane, at in (("s", *ends[:2]), ("f", *ends[2:])):
-            found = spans[lane]
+        for kind, track, at in (("s", *ends[:2]), ("f", *ends[2:])):
+            found = spans[track]
             assert found is not None
             bound = ',"bp":"e"' if kind == "f" else ""
             yield (
-                f'{{"ph":"{kind}","pid":{number},"tid":{lane + 1},"ts":{_us(found.start[at])},'
+                f'{{"ph":"{kind}","pid":{number},"tid":{track + 1},"ts":{_us(found.start[at])},'
                 f'"id":{number << 32 | flow},"name":"S[{semaphore}]","cat":"semaphore"{bound}}}'
             )
 
@@ -244,13 +244,13 @@ def _bandwidth(
     steps = COUNTER_POINTS
     moved = np.zeros(steps + 1)
     width = total / steps
-    for lane in core.lanes:
-        if lane.queue < 0 or not lane.spans:
+    for track in core.tracks:
+        if track.queue < 0 or not track.spans:
             continue
-        stream = program.cores[number].streams[lane.engine]
-        start = np.frombuffer(lane.spans.start, np.float64)
-        end = np.maximum(np.frombuffer(lane.spans.end, np.float64), start + 1e-3)
-        index = np.frombuffer(lane.spans.index, f"i{lane.spans.index.itemsize}")
+        stream = program.cores[number].streams[track.engine]
+        start = np.frombuffer(track.spans.start, np.float64)
+        end = np.maximum(np.frombuffer(track.spans.end, np.float64), start + 1e-3)
+        index = np.frombuffer(track.spans.index, f"i{track.spans.index.itemsize}")
         sizes = {i: plan_transfer(stream[i], target).bytes for i in np.unique(index).tolist()}
         size = np.array([sizes[i] for i in index.tolist()], np.float64)
         edges = np.concatenate([start, end])

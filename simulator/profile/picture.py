@@ -30,16 +30,16 @@ def plot(program: Program, timeline: Timeline, core: int = 0) -> Figure:
     """
     require_spans(timeline)
     Figure = figure_class()
-    lanes = [lane for lane in timeline.cores[core].lanes if lane.spans]
-    lanes.sort(key=track_order)
-    figure = Figure(figsize=(11, 7 + 0.3 * len(lanes)), layout="constrained")
-    ratios = [2 + len(lanes), 9, 6]
+    tracks = [track for track in timeline.cores[core].tracks if track.spans]
+    tracks.sort(key=track_order)
+    figure = Figure(figsize=(11, 7 + 0.3 * len(tracks)), layout="constrained")
+    ratios = [2 + len(tracks), 9, 6]
     over_time, *memories = figure.subplots(3, 1, height_ratios=ratios, sharex=True)
-    for row, lane in enumerate(lanes):
-        assert lane.spans is not None
-        bars = [(start / 1e3, (end - start) / 1e3) for start, end, _, _ in lane.spans]
-        over_time.broken_barh(bars, (row - 0.4, 0.8), facecolors=f"C{lane.engine.value % 10}")
-    over_time.set_yticks(range(len(lanes)), [describe_track(lane) for lane in lanes])
+    for row, track in enumerate(tracks):
+        assert track.spans is not None
+        bars = [(start / 1e3, (end - start) / 1e3) for start, end, _, _ in track.spans]
+        over_time.broken_barh(bars, (row - 0.4, 0.8), facecolors=f"C{track.engine.value % 10}")
+    over_time.set_yticks(range(len(tracks)), [describe_track(track) for track in tracks])
     over_time.invert_yaxis()
     over_time.set_xlim(0, timeline.total_ns / 1e3)
     over_time.set_title(f"{program.name}, core {core} of {timeline.target}")

@@ -112,7 +112,7 @@ def expand(
     return Expansion(stretches, dynamic, capped)
 
 
-class _Loop:
+class _RunningLoop:
     """A running loop: the branching instruction that counts its rounds, its extent, its state.
 
     A counted loop also has its first counter value, step, and `trips`, the rounds that it would
@@ -170,7 +170,7 @@ class Unroller:
         self.capped = False
         self.registers = Registers()
         self.values: dict[int, int] = {}
-        self.loops: list[_Loop] = []
+        self.loops: list[_RunningLoop] = []
         self.starts: dict[int, int] = {}
         self.written: dict[tuple[int, int], frozenset[int]] = {}
         self.iteration: tuple[int, ...] = ()
@@ -245,7 +245,7 @@ class Unroller:
         self.registers.set(register, value)
         self.values = self.registers.known.copy()
 
-    def _leave(self, loops: list[_Loop]) -> None:
+    def _leave(self, loops: list[_RunningLoop]) -> None:
         """Loops end. What a body writes is unknown where the number of its rounds is."""
         for loop in loops:
             self.loops.remove(loop)
@@ -291,7 +291,7 @@ class Unroller:
                 self._stretch(position + 1, int(leave), rounds, counter, grows)
                 self._set(register, None if first is None else first + count * step)
                 return int(leave)
-            loop = _Loop(position, position, int(leave), rounds, exact)
+            loop = _RunningLoop(position, position, int(leave), rounds, exact)
             loop.first, loop.step, loop.trips = first, step, count
             self.loops.append(loop)
         ends = loop.round >= loop.rounds
@@ -345,7 +345,7 @@ class Unroller:
             return self.rounds == 0
         if not self._continues(position):
             end = position + 1 if backward else target
-            self.loops.append(_Loop(position, start, end, self.rounds))
+            self.loops.append(_RunningLoop(position, start, end, self.rounds))
             self.loops[-1].round = -1
         loop = self.loops[-1]
         loop.round += 1

@@ -35,7 +35,7 @@ _ONE_ORDER = (Engine.unknown,)
 _NONE = np.zeros(0, np.int64)
 
 
-class _Form:
+class _RowFacts:
     """What a check has to know of a row of the machine-instruction table. `complete`: in a stream
     where each instruction is complete when the next begins, transfers too."""
 
@@ -151,7 +151,7 @@ class Prepared:
         self.meetings: dict[Meeting, int] = {}
         self.patterns: list[tuple[AccessPattern, int]] = []
         self._patterns: dict[tuple[int, int], int] = {}
-        self._forms: dict[tuple[type[MachineInstruction], bool], _Form] = {}
+        self._forms: dict[tuple[type[MachineInstruction], bool], _RowFacts] = {}
         self._written: set[int] = set()
         self.streams = [
             (number, engine)
@@ -173,7 +173,7 @@ class Prepared:
         complete = self.streams[stream][1] is Engine.unknown
         form = self._forms.get((template.row, complete))
         if form is None:
-            form = self._forms[template.row, complete] = _Form(template.row, complete)
+            form = self._forms[template.row, complete] = _RowFacts(template.row, complete)
         queue = -1
         if form.queue >= 0:
             key = core, values[form.queue], stream

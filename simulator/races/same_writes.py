@@ -54,7 +54,7 @@ def meetings_of(prepared: Prepared, steps: ExpansionSteps, clocks: Clocks) -> li
     return [came for (at, _), came in groups.items() if len(came) == len(meetings[at][1])]
 
 
-class _Form(NamedTuple):
+class _TemplateNumbers(NamedTuple):
     """What the number of an instruction has of its template: `fixed`; the positions of values that
     may be registers; the registers that move its operands; and whether it copies bits, in order."""
 
@@ -98,7 +98,7 @@ class SameWrites:
         self._pattern = columns[1]
         self._accesses = StepAccesses(prepared, steps, columns)
         self._reads, self._writes = self._roles()
-        self._forms: dict[int, _Form] = {}
+        self._forms: dict[int, _TemplateNumbers] = {}
         self._streams = [_Stream() for _ in prepared.streams]
         self._states = EngineStates(self._numbering)
         self._sent: dict[int, BoxContents] = {}
@@ -335,12 +335,12 @@ class SameWrites:
 
     # -- instructions -------------------------------------------------------------------------
 
-    def _form(self, template: int) -> _Form:
+    def _form(self, template: int) -> _TemplateNumbers:
         if template not in self._forms:
             self._forms[template] = self._new_form(self._prepared.templates.instructions[template])
         return self._forms[template]
 
-    def _new_form(self, instruction: Instruction) -> _Form:
+    def _new_form(self, instruction: Instruction) -> _TemplateNumbers:
         row, values = instruction.row, instruction.values
         fixed = fixed_key(instruction)
         registers: list[int] = []
@@ -360,7 +360,7 @@ class SameWrites:
                 registers.append(position)
             else:
                 fixed.append(repr(values[position]))
-        return _Form(
+        return _TemplateNumbers(
             self._numbering.of("form", *fixed),
             tuple(registers),
             tuple(moving),

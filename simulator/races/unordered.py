@@ -46,7 +46,7 @@ class Accessed(NamedTuple):
     number: int
 
 
-class _Stretch:
+class _BetweenMeetings:
     """Accesses behind one number of meetings, by tensor, then by core; equal ones are kept once."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Unordered:
     """Accesses of `cores` cores since the meetings that all of them have left behind."""
 
     def __init__(self, cores: int) -> None:
-        self._stretches: dict[int, _Stretch] = {}
+        self._stretches: dict[int, _BetweenMeetings] = {}
         self._over = [0] * cores
 
     def note(
@@ -95,7 +95,7 @@ class Unordered:
             return
         stretch = self._stretches.get(meetings)
         if stretch is None:
-            stretch = self._stretches[meetings] = _Stretch()
+            stretch = self._stretches[meetings] = _BetweenMeetings()
         memory = id(tensor[0])
         stretch.tensors[memory] = tensor
         if key is not None and writes:
@@ -120,7 +120,7 @@ class Unordered:
             yield from _races(self._stretches.pop(number), locate)
 
 
-def _races(stretch: _Stretch, locate: Locate) -> Iterator[tuple[Race, bool]]:
+def _races(stretch: _BetweenMeetings, locate: Locate) -> Iterator[tuple[Race, bool]]:
     for memory, cores in stretch.made.items():
         tensor = stretch.tensors[memory]
         numbers = sorted(cores)

@@ -31,7 +31,7 @@ class StateUses(NamedTuple):
     changed: Flags
 
 
-class _Place(NamedTuple):
+class _StatePlace(NamedTuple):
     """The tile at a corner of the PE array, or accumulate registers of an engine in partitions
     `low` to `high`."""
 
@@ -39,7 +39,7 @@ class _Place(NamedTuple):
     low: int
     high: int
 
-    def meets(self, other: _Place) -> bool:
+    def meets(self, other: _StatePlace) -> bool:
         if self == other:
             return True
         return self.where == other.where and self.low < other.high and other.low < self.high
@@ -48,7 +48,7 @@ class _Place(NamedTuple):
 class _Use(NamedTuple):
     """What an instruction does to the state of a place."""
 
-    place: _Place
+    place: _StatePlace
     makes: bool
     changes: bool
 
@@ -78,7 +78,7 @@ def states_of(templates: Sequence[Instruction], order: Integers) -> StateUses:
 
 
 def _follow(
-    place: _Place, uses: dict[int, _Use], order: Integers, templates: int, count: int
+    place: _StatePlace, uses: dict[int, _Use], order: Integers, templates: int, count: int
 ) -> StateUses:
     """The states of one place, numbered from `count` on."""
     own, makes, changes = np.zeros((3, templates), np.bool_)
@@ -111,7 +111,7 @@ def _use(template: Instruction, reading: set[Engine]) -> _Use | None:
     if names == {STATIONARY}:
         if effect is None:
             raise UnknownStateError
-        return _Use(_Place(TILES[row.name](values), 0, 0), effect.writes, False)
+        return _Use(_StatePlace(TILES[row.name](values), 0, 0), effect.writes, False)
     if effect is None and engine in reading:
         raise UnknownStateError
     if effect is None or effect == EngineEffect():
@@ -119,7 +119,7 @@ def _use(template: Instruction, reading: set[Engine]) -> _Use | None:
     pattern = values[(*row.writes, *row.reads)[0]]
     low = pattern.start_partition + sum(values[position] for position in row.lane_fields)
     changes = any(each.name == ACCUMULATORS and each.writes for each in row.state)
-    place = _Place(engine, low, low + pattern.partitions)
+    place = _StatePlace(engine, low, low + pattern.partitions)
     return _Use(place, effect.writes, changes)
 
 

@@ -58,7 +58,7 @@ class _NotSlicedError(Exception):
     """Something that orders instructions is beyond this analysis."""
 
 
-class _Steps(NamedTuple):
+class _CoreSteps(NamedTuple):
     """The instructions of a core in their order, without those that only wait: by step the number
     of its template, counted through all streams, which use of that it is, and whether it begins an
     allocation or writes to HBM. Step n uses `used[starts[n] : starts[n + 1]]`, which are numbers of
@@ -119,7 +119,7 @@ def halves(program: Program, walk: CoreLives) -> tuple[Program, Program] | None:
     return one, other
 
 
-def _steps(program: Program, walk: CoreLives, templates: Sequence[Instruction]) -> _Steps:
+def _steps(program: Program, walk: CoreLives, templates: Sequence[Instruction]) -> _CoreSteps:
     """What each instruction uses. Raises _NotSlicedError."""
     _refuse(program, templates)
     operands, accesses = walk.accesses.operands, walk.accesses
@@ -148,7 +148,7 @@ def _steps(program: Program, walk: CoreLives, templates: Sequence[Instruction]) 
     writes = accesses.of([one.writes for one in operands])[on_chip] > 0
     written = np.concatenate([writes, states.changed])
     by_step = ordered(step)
-    return _Steps(
+    return _CoreSteps(
         template,
         use,
         np.array([one.row is StorageBegin for one in templates], np.bool_)[template],
@@ -189,7 +189,7 @@ def _refuse(program: Program, templates: Sequence[Instruction]) -> None:
         raise _NotSlicedError
 
 
-def _need(steps: _Steps) -> tuple[Integers, Integers]:
+def _need(steps: _CoreSteps) -> tuple[Integers, Integers]:
     """The first and the last of the stores, as numbers in their order, that need each step; those
     that begin allocations are not looked at."""
     count = steps.template.size
@@ -247,7 +247,7 @@ def find_needs(
                 needed_last[used[at]] = max(needed_last[used[at]], high)
 
 
-def _middle(steps: _Steps, costs: Any, first: Integers, last: Integers) -> int | None:
+def _middle(steps: _CoreSteps, costs: Any, first: Integers, last: Integers) -> int | None:
     """The store that the second half begins with; None where there are no two halves."""
     stores = int(steps.stores.sum())
     needed = (last >= 0) & ~steps.begins
@@ -268,7 +268,7 @@ def _middle(steps: _Steps, costs: Any, first: Integers, last: Integers) -> int |
     return best + 1
 
 
-def _sides(steps: _Steps, middle: int, first: Integers, last: Integers) -> Integers | None:
+def _sides(steps: _CoreSteps, middle: int, first: Integers, last: Integers) -> Integers | None:
     """For each step, the slices that have it: 1 the first one, 2 the second one, 3 both; 0 for
     allocations that nobody uses. None where something that no store needs finds what it reads in
     neither."""
@@ -322,7 +322,7 @@ def divide_steps(
     return True
 
 
-def _apart(walk: CoreLives, steps: _Steps, sides: Integers) -> bool:
+def _apart(walk: CoreLives, steps: _CoreSteps, sides: Integers) -> bool:
     """Whether the slices write to no byte of HBM both."""
     uses = [
         (stream.uses, key) for stream in walk.streams for key in range(len(stream.uses.templates))
@@ -359,7 +359,7 @@ def _disjoint(left: Sequence[Footprint], right: Sequence[Footprint]) -> bool:
     return not any(units(touched).any() for touched in right if touched.width)
 
 
-def _slice(program: Program, walk: CoreLives, steps: _Steps, mine: Flags) -> Program:
+def _slice(program: Program, walk: CoreLives, steps: _CoreSteps, mine: Flags) -> Program:
     """Some of the steps as a program."""
     (core,) = program.cores
     template, use = steps.template[mine], steps.use[mine]

@@ -16,12 +16,12 @@ of the same work could undercut.
 
 from simulator.timing.bounds import lower_bounds
 from simulator.timing.model import simulate
-from simulator.timing.timeline import CoreTimeline, EngineTime, Lane, Spans, Timeline
+from simulator.timing.timeline import CoreTimeline, EngineTime, Spans, Timeline, Track
 
 __all__ = [
     "CoreTimeline",
     "EngineTime",
-    "Lane",
+    "Track",
     "Spans",
     "Timeline",
     "lower_bounds",

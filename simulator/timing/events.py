@@ -75,7 +75,7 @@ def advance(
       until the result is visible), queue, and from `work_at[n]` on the work of each DMA engine.
     - `sequence`: `code` has the instructions that all streams execute, stream by stream, each up to
       `ends[stream]`; `shares` the part of its rows that each dynamic transfer moves.
-    - `cores`, by stream: its core, its lanes in the trace, pairs of engines that share ports.
+    - `cores`, by stream: its core, its tracks in the trace, pairs of engines that share ports.
     - `numbers`: single figures of the target, and options.
     - `state`, by stream, semaphore, queue, core or instruction. `at` is a place in `code`;
       `token_head` to `token_tail` are the tokens of a semaphore that are left (`token_when`,
@@ -92,8 +92,8 @@ def advance(
      dispatches, evens, settles, tails, engine_ns, modes, work_at, work_engine,
      work_ns) = templates  # fmt: skip
     code, ends, shares = sequence
-    (core_of, data_lane, sequencer_lane, load_lane, mine_at, mine, other_at, other,
-     meeting_size, queue_lane, first_semaphore) = cores  # fmt: skip
+    (core_of, data_track, sequencer_track, load_track, mine_at, mine, other_at, other,
+     meeting_size, queue_track, first_semaphore) = cores  # fmt: skip
     (signal, table_ns, tables_kept, window, fraction, threshold, engines, limit, with_path,
      with_spans, n_tables, n_semaphores, apart, loads_hidden) = numbers  # fmt: skip
     (at, now, free, last, active, opened, stage, wait_next, wait_left, ready_of, origin_of,
@@ -108,7 +108,7 @@ def advance(
      last_node, tile_at, tile_node, swapped_at, swapped_node, executed_node, dma_node,
      queue_at, queue_node, path_now) = state  # fmt: skip
     item_stream, item_at, item_node, item_share, heap_ready, heap_item = transfers
-    links, moments, span_lane, span_start, span_end, span_at, period_from, period_until = record
+    links, moments, span_track, span_start, span_end, span_at, period_from, period_until = record
 
     n_streams = len(at)
     slots = n_streams + 1
@@ -265,7 +265,7 @@ def advance(
                         loaded = since + table_ns
                         table_loads[core_of[stream]] += 1
                         if with_spans:
-                            span_lane[n_spans], span_at[n_spans] = data_lane[stream], -1
+                            span_track[n_spans], span_at[n_spans] = data_track[stream], -1
                             span_start[n_spans], span_end[n_spans] = since, loaded
                             n_spans += 1
                         if loaded > last[stream]:
@@ -361,8 +361,8 @@ def advance(
                         last_at[stream], last_node[stream] = done, node
                 now[stream] = start
                 if with_spans:
-                    lane = load_lane[stream] if kind == LOAD_TILE else data_lane[stream]
-                    span_lane[n_spans], span_at[n_spans] = lane, here
+                    track = load_track[stream] if kind == LOAD_TILE else data_track[stream]
+                    span_track[n_spans], span_at[n_spans] = track, here
                     span_start[n_spans], span_end[n_spans] = start, until
                     n_spans += 1
                 if kind != LOAD_TILE:
@@ -415,8 +415,8 @@ def advance(
                 if on_engine[template]:
                     free[stream] = issued
                 if with_spans:
-                    lane = data_lane[stream] if on_engine[template] else sequencer_lane[stream]
-                    span_lane[n_spans], span_at[n_spans] = lane, here
+                    track = data_track[stream] if on_engine[template] else sequencer_track[stream]
+                    span_track[n_spans], span_at[n_spans] = track, here
                     span_start[n_spans], span_end[n_spans] = ready, issued
                     n_spans += 1
                 share = 1.0
@@ -508,7 +508,7 @@ def advance(
                     path_now[stream], now_node[stream] = leaves, node
                 now[stream] = leaves
                 if with_spans and interval > 0.0:
-                    span_lane[n_spans], span_at[n_spans] = sequencer_lane[stream], here
+                    span_track[n_spans], span_at[n_spans] = sequencer_track[stream], here
                     span_start[n_spans], span_end[n_spans] = ready, leaves
                     n_spans += 1
                 if here + 1 < ends[stream] and code[here + 1] <= pc and leaves > limit:
@@ -636,7 +636,7 @@ def advance(
                 shown = queue_shown[queue]
                 ended = finish if finish > shown else shown
                 queue_shown[queue] = ended
-                span_lane[n_spans], span_at[n_spans] = queue_lane[queue], here
+                span_track[n_spans], span_at[n_spans] = queue_track[queue], here
                 span_start[n_spans] = first if first > shown else shown
                 span_end[n_spans] = ended
                 n_spans += 1

@@ -23,8 +23,8 @@ def flops(instruction: Instruction) -> float:
 
 def _multiply_flops(instruction: Instruction) -> float:
     dst, moving = instruction.values[0], instruction.values[1]
-    lanes = DTYPES[moving.dtype].lanes
-    return 2.0 * lanes * moving.partitions * dst.partitions * elements(moving)
+    values = DTYPES[moving.dtype].packed_values
+    return 2.0 * values * moving.partitions * dst.partitions * elements(moving)
 
 
 def _transpose_flops(instruction: Instruction) -> float:

@@ -38,10 +38,10 @@ from simulator.timing.sequence import Sequence, follow
 from simulator.timing.timeline import (
     CoreTimeline,
     EngineTime,
-    Lane,
     ModeTraffic,
     Spans,
     Timeline,
+    Track,
     Worked,
 )
 from simulator.watchdog import Watchdog
@@ -125,7 +125,7 @@ class _Model:
         return follow(self.plan, stream, flow, self.watchdog, partial(self._located, stream))
 
     def run(self) -> Timeline:
-        run = _Run(self)
+        run = _LoopRun(self)
         outcome = run.outcome
         if outcome.over >= 0:
             self._over(run, outcome.over)
@@ -148,7 +148,7 @@ class _Model:
         worked = _worked(*run.periods()) if self.keep_path else None
         return Timeline(self.target.name, float(total), overhead, timelines, critical, worked)
 
-    def _timelines(self, run: _Run) -> list[CoreTimeline]:
+    def _timelines(self, run: _LoopRun) -> list[CoreTimeline]:
         found = []
         state = run.state
         table_ns = self.target.activation_table_load_ns.value
@@ -163,22 +163,22 @@ class _Model:
             )
             modes = state["mode_active"][e.N_MODES * number : e.N_MODES * (number + 1)]
             timeline.modes = {mode: ModeTraffic(float(modes[mode.value])) for mode in DgeMode}
-            timeline.lanes = [Lane(q.name, q.engine, i) for i, q in enumerate(core.queues)]
+            timeline.tracks = [Track(q.name, q.engine, i) for i, q in enumerate(core.queues)]
             found.append(timeline)
         for stream, (number, engine) in enumerate(self.plan.streams):
             timeline = found[number]
             timeline.engines[engine] = self._engine_time(run, stream, timeline)
             timeline.throttled += float(state["lost"][stream])
             self._count_work(stream, timeline)
-            timeline.lanes.append(Lane(engine.name, engine))
-            timeline.lanes.append(Lane(f"{engine.name} sequencer", engine))
+            timeline.tracks.append(Track(engine.name, engine))
+            timeline.tracks.append(Track(f"{engine.name} sequencer", engine))
             if self.plan.loads_tiles(stream):
-                timeline.lanes.append(Lane(f"{engine.name} load", engine))
+                timeline.tracks.append(Track(f"{engine.name} load", engine))
         if self.keep_spans:
-            run.enter_spans([lane for timeline in found for lane in timeline.lanes])
+            run.enter_spans([track for timeline in found for track in timeline.tracks])
         return found
 
-    def _engine_time(self, run: _Run, stream: int, timeline: CoreTimeline) -> EngineTime:
+    def _engine_time(self, run: _LoopRun, stream: int, timeline: CoreTimeline) -> EngineTime:
         """Totals of one stream."""
         engine, here = self.plan.streams[stream][1], self.plan.slice(stream)
         state, executed = run.state, self.executed[stream]
@@ -242,7 +242,7 @@ class _Model:
         error.location = None if at is None else locations[at]
         error.notes += (f"core {core}, {engine.name}: instruction {pc}, round {back}",)
 
-    def _over(self, run: _Run, stream: int) -> None:
+    def _over(self, run: _LoopRun, stream: int) -> None:
         """Raise simulated-time-limit for a stream that came further than it may."""
         here = int(run.state["at"][stream])
         pc, following = (int(run.code[h]) - self.plan.first[stream] for h in (here, here + 1))
@@ -254,7 +254,7 @@ class _Model:
             self._located(stream, error, pc, following, back)
             raise
 
-    def _deadlock(self, run: _Run, blocked: list[int]) -> NeuronError:
+    def _deadlock(self, run: _LoopRun, blocked: list[int]) -> NeuronError:
         notes = []
         location = None
         for stream in blocked:
@@ -276,7 +276,7 @@ class _Model:
         )
 
 
-class _Run:
+class _LoopRun:
     """One run of the event loop: its columns, and what they hold afterwards."""
 
     def __init__(self, model: _Model) -> None:
@@ -391,19 +391,19 @@ class _Run:
             [n for n, (owner, _) in enumerate(pairs) if owner == s] for s in range(len(streams))
         ]
         other = [[n for n, (_, who) in enumerate(pairs) if who == s] for s in range(len(streams))]
-        lanes, queue_lane, lane = [], [], 0
+        tracks, queue_track, track = [], [], 0
         for core in range(len(self.plan.queues) - 1):
             for _ in range(self.plan.queues[core], self.plan.queues[core + 1]):
-                queue_lane.append(lane)
-                lane += 1
+                queue_track.append(track)
+                track += 1
             for stream, (number, _) in enumerate(streams):
                 if number == core:
-                    lanes.append((lane, lane + 1, lane + 2))
-                    lane += 3 if self.plan.loads_tiles(stream) else 2
-        data, sequencer, load = zip(*lanes) if lanes else ((), (), ())
+                    tracks.append((track, track + 1, track + 2))
+                    track += 3 if self.plan.loads_tiles(stream) else 2
+        data, sequencer, load = zip(*tracks) if tracks else ((), (), ())
         columns = [
             [core for core, _ in streams], data, sequencer, load,
-            *ragged(mine), *ragged(other), sizes, queue_lane, self.plan.semaphores[:-1],
+            *ragged(mine), *ragged(other), sizes, queue_track, self.plan.semaphores[:-1],
         ]  # fmt: skip
         return [np.array(column, INTEGER) for column in columns]
 
@@ -444,20 +444,20 @@ class _Run:
         ends = np.concatenate([closed[1], state["last"], state["covered"]])
         return begins[ends > begins], ends[ends > begins]
 
-    def enter_spans(self, lanes: list[Lane]) -> None:
-        """Hand the spans to their lanes, each in the order in which they were entered."""
+    def enter_spans(self, tracks: list[Track]) -> None:
+        """Hand the spans to their tracks, each in the order in which they were entered."""
         count = self.outcome.spans
         kinds = INTEGER, NUMBER, NUMBER, INTEGER
-        lane, start, end, at = (np.asarray(c[:count], k) for c, k in zip(self.spans, kinds))
+        track, start, end, at = (np.asarray(c[:count], k) for c, k in zip(self.spans, kinds))
         parts = [sequence.iterations() for sequence in self.model.sequences]
         rounds = np.concatenate([*parts, np.zeros(1, INTEGER)])
         streams = np.searchsorted(self.ends, np.arange(len(self.code)), "right")
         own = self.code - np.array(self.plan.first, INTEGER)[streams]
         index = np.where(at < 0, TABLE_LOAD, np.append(own, 0)[at])
         iteration = np.where(at < 0, 0, rounds[at])
-        order = np.argsort(lane, kind="stable")
-        bounds = np.searchsorted(lane[order], np.arange(len(lanes) + 1))
-        for number, found in enumerate(lanes):
+        order = np.argsort(track, kind="stable")
+        bounds = np.searchsorted(track[order], np.arange(len(tracks) + 1))
+        for number, found in enumerate(tracks):
             here = order[bounds[number] : bounds[number + 1]]
             found.spans = Spans.of(start[here], end[here], index[here], iteration[here])
 

@@ -43,8 +43,9 @@ class Spans:
 
 
 @dataclass(slots=True)
-class Lane:
-    """A track: an engine, or a DMA queue of an engine (`queue` its index in the core, else -1).
+class Track:
+    """A row of a timeline: an engine, or a DMA queue of an engine (`queue`: its index in the core,
+    else -1).
 
     Spans of a queue are its transfers; indices name the triggers in the stream of `engine`. Where
     two transfers of a queue overlap, the later span begins at the end of the earlier one.
@@ -100,7 +101,7 @@ class CoreTimeline:
     TensorE limit cost, `table_load_ns` that of activation-table loads."""
 
     engines: dict[Engine, EngineTime] = field(default_factory=dict)
-    lanes: list[Lane] = field(default_factory=list)
+    tracks: list[Track] = field(default_factory=list)
     dma_active: float = 0.0
     dma_work: float = 0.0
     bytes: dict[str, int] = field(default_factory=dict)

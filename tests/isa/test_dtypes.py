@@ -98,10 +98,10 @@ def test_tensor_float_is_stored_as_float32():
 @pytest.mark.parametrize("name, size", [("float8_e5m2_x4", 4), ("float4_e2m1fn_x4", 2)])
 def test_packed_types_hold_four_values(name, size):
     row = DTYPES[name]
-    assert (row.lanes, row.size, row.is_packed) == (4, size, True)
+    assert (row.packed_values, row.size, row.is_packed) == (4, size, True)
     assert row.words == np.dtype(f"uint{8 * size}")
     assert row.generations == (4,)
-    assert hasattr(ml_dtypes, row.lane)
+    assert hasattr(ml_dtypes, row.packed_type)
 
 
 def test_wide_integers_are_for_dma_only():

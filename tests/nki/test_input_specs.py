@@ -32,7 +32,7 @@ def specifications(draw):
     kind = draw(
         st.sampled_from([kind for kind, row in KINDS.items() if None not in row.options.values()])
     )
-    floats = [name for name, row in DTYPES.items() if row.is_float and row.lanes == 1]
+    floats = [name for name, row in DTYPES.items() if row.is_float and row.packed_values == 1]
     dtype = draw(st.sampled_from(floats if kind in ("normal", "uniform") else sorted(DTYPES)))
     return kind, shape, dtype
 

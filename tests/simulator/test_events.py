@@ -35,8 +35,8 @@ def assert_same(one, other):
     for a, b in zip(one.cores, other.cores, strict=True):
         assert a.engines == b.engines
         assert a.dma_active == b.dma_active and a.bytes == b.bytes
-        for lane, other in zip(a.lanes, b.lanes, strict=True):
-            assert list(lane.spans) == list(other.spans), lane.name
+        for track, other in zip(a.tracks, b.tracks, strict=True):
+            assert list(track.spans) == list(other.spans), track.name
 
 
 @settings(max_examples=25, deadline=None)
@@ -67,11 +67,11 @@ def test_iterations_are_those_of_the_innermost_loop():
     b.add(control.Nop, Engine.sync)
     b.end(Engine.sync)
     timeline = simulate(b.program())
-    lanes = {lane.name: lane.spans for lane in timeline.cores[0].lanes}
-    assert [round_ for *_, round_ in lanes["loads"]] == [0, 1, 2, 0, 1, 2]
-    nops = [round_ for *_, index, round_ in lanes["sync sequencer"] if index == 4]
+    tracks = {track.name: track.spans for track in timeline.cores[0].tracks}
+    assert [round_ for *_, round_ in tracks["loads"]] == [0, 1, 2, 0, 1, 2]
+    nops = [round_ for *_, index, round_ in tracks["sync sequencer"] if index == 4]
     assert nops == [0, 1]
-    starts = np.array(lanes["loads"].start)
+    starts = np.array(tracks["loads"].start)
     assert (np.diff(starts) > 0).all()
 
 

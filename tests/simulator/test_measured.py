@@ -27,17 +27,17 @@ def exported(tmp_path, timed, names):
     program, timeline = timed
     start, length = names
     rows = []
-    for lane in timeline.cores[0].lanes:
-        if lane.queue >= 0:
+    for track in timeline.cores[0].tracks:
+        if track.queue >= 0:
             continue
-        for begin, end, index, _ in lane.spans:
-            place = program.locations[program.cores[0].streams[lane.engine][index].location]
-            factor = 2 if lane.engine.name == "tensor" else 1
+        for begin, end, index, _ in track.spans:
+            place = program.locations[program.cores[0].streams[track.engine][index].location]
+            factor = 2 if track.engine.name == "tensor" else 1
             rows.append(
                 {
                     start: 5000 + begin,
                     length: factor * (end - begin),
-                    "engine": lane.engine.name,
+                    "engine": track.engine.name,
                     "nki_source_location": f"{place.file}:{place.line}",
                 }
             )

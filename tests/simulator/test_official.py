@@ -98,9 +98,9 @@ def test_transfers_are_told_apart_by_who_makes_their_descriptors():
     assert found["software_dynamic_dma_packet_count"] == 0
     spans = [
         span
-        for lane in timeline.cores[0].lanes
-        if lane.queue >= 0 and lane.engine is SP
-        for span in lane.spans
+        for track in timeline.cores[0].tracks
+        if track.queue >= 0 and track.engine is SP
+        for span in track.spans
     ]
     moved = sum(end - start for start, end, _, _ in spans)
     tail = found["static_dma_active_time"] * 1e9 - moved
@@ -123,9 +123,9 @@ def test_the_time_in_which_anything_is_active_is_the_union_of_the_spans():
     assert timeline.worked.active_ns <= timeline.worked.span_ns <= timeline.total_ns
     spans = [
         (start, end)
-        for lane in core.lanes
-        if "sequencer" not in lane.name
-        for start, end, _, _ in lane.spans
+        for track in core.tracks
+        if "sequencer" not in track.name
+        for start, end, _, _ in track.spans
     ]
     covered, reached = 0.0, 0.0
     for start, end in sorted(spans):

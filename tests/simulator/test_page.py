@@ -94,8 +94,8 @@ def test_the_page_is_used_in_a_browser(profiles, tmp_path):
     write_html(page, program, timeline, after, before)
     page.write_text(page.read_text().replace("</body>", USE))
     found = in_browser(page, tmp_path)
-    lanes = [lane for lane in timeline.cores[0].lanes if lane.spans]
-    assert sorted(count for _, count in found["tracks"]) == sorted(len(one.spans) for one in lanes)
+    tracks = [track for track in timeline.cores[0].tracks if track.spans]
+    assert sorted(count for _, count in found["tracks"]) == sorted(len(one.spans) for one in tracks)
     assert all(found["drawn"])
     assert found["closer"] == pytest.approx(0.5)
     assert found["wheel"] == pytest.approx(0.8)

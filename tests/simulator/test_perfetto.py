@@ -77,9 +77,9 @@ def test_every_slice_is_there_as_long_as_it_took(tmp_path, make):
     lost, tracks = asked(tmp_path, built, timeline, LOST, TRACKS)
     assert lost == []
     expected = [
-        [number, describe_track(lane), len(lane.spans),
-         sum(round(end) - round(start) for start, end, *_ in lane.spans)]
-        for number, core in enumerate(timeline.cores) for lane in core.lanes if lane.spans
+        [number, describe_track(track), len(track.spans),
+         sum(round(end) - round(start) for start, end, *_ in track.spans)]
+        for number, core in enumerate(timeline.cores) for track in core.tracks if track.spans
     ]  # fmt: skip
     assert sorted(tracks) == sorted(expected)
 

@@ -30,13 +30,13 @@ def boxes(collection):
 def test_every_span_is_a_bar(built):
     timeline = simulate(built)
     over_time, *_ = plot(built, timeline).axes
-    lanes = [lane for lane in timeline.cores[0].lanes if lane.spans]
+    tracks = [track for track in timeline.cores[0].tracks if track.spans]
     labels = [label.get_text() for label in over_time.get_yticklabels()]
     drawn = dict(zip(labels, map(boxes, over_time.collections)))
-    assert len(drawn) == len(lanes)
-    for lane in lanes:
-        bars = drawn[lane.name if lane.queue < 0 else f"queue {lane.name}"]
-        expected = [(s[0] / 1e3, (s[1] - s[0]) / 1e3) for s in lane.spans]
+    assert len(drawn) == len(tracks)
+    for track in tracks:
+        bars = drawn[track.name if track.queue < 0 else f"queue {track.name}"]
+        expected = [(s[0] / 1e3, (s[1] - s[0]) / 1e3) for s in track.spans]
         assert bars == [pytest.approx(bar, abs=1e-6) for bar in expected]
 
 

@@ -181,7 +181,7 @@ def test_every_span_is_a_slice(tmp_path, small):
     written = write_perfetto(path, small, timeline)
     events = events_of(path)
     slices = [e for e in events if e["ph"] == "X"]
-    spans = [s for lane in timeline.cores[0].lanes for s in lane.spans]
+    spans = [s for track in timeline.cores[0].tracks for s in track.spans]
     assert written.slices == len(slices) == len(spans)
     assert sorted((round(1e3 * e["ts"]), round(1e3 * e["dur"])) for e in slices) == sorted(
         (round(s[0]), round(s[1]) - round(s[0])) for s in spans

@@ -47,8 +47,8 @@ PE, DVE, ACT, POOL, SP = (
 
 
 def spans(timeline, name, core=0):
-    lane = next(lane for lane in timeline.cores[core].lanes if lane.name == name)
-    return list(lane.spans)
+    track = next(track for track in timeline.cores[core].tracks if track.name == name)
+    return list(track.spans)
 
 
 def activate(b, dst, src, function="exp", **options):
@@ -337,8 +337,8 @@ def test_transfers_use_the_engines_of_their_partitions():
         b = Builder(queues=(("one", SP), ("two", ACT)))
         b.load(sbuf(8192, partitions=8), hbm(8, 8192, 8192))
         b.load(sbuf(8192, partitions=8, start=second_start), hbm(8, 8192, 8192), engine=ACT)
-        lanes = simulate(b.program()).cores[0].lanes
-        found = [span for lane in lanes if lane.queue >= 0 for span in lane.spans]
+        tracks = simulate(b.program()).cores[0].tracks
+        found = [span for track in tracks if track.queue >= 0 for span in track.spans]
         return max(end for _, end, *_ in found) - min(start for start, *_ in found)
 
     assert span(0) == pytest.approx(2 * span(8), rel=0.01)
@@ -539,9 +539,9 @@ def test_properties_of_any_timeline(built):
         for time in core.engines.values():
             assert time.busy <= time.active + 1e-6
             assert time.active <= time.finished + 1e-6 <= timeline.total_ns + 2e-6
-        for lane in core.lanes:
+        for track in core.tracks:
             ends = 0.0
-            for start, end, *_ in lane.spans:
+            for start, end, *_ in track.spans:
                 assert ends - 1e-6 <= start <= end
                 ends = end
 
@@ -550,7 +550,7 @@ def test_spans_may_be_left_out():
     built = matmul_loads_inside(2, 4)
     without = simulate(built, keep_spans=False)
     assert without.total_ns == simulate(built).total_ns
-    assert all(lane.spans is None for lane in without.cores[0].lanes)
+    assert all(track.spans is None for track in without.cores[0].tracks)
 
 
 def test_fixed_overhead_is_apart_from_the_total():

@@ -157,10 +157,10 @@ def overlap(left: View, right: View) -> bool:
 
 def _addresses(view: View) -> np.ndarray[Any, Any]:
     """An array that lies as the view does. Its elements are nowhere, and never looked at."""
-    return np.asarray(_Places(view))
+    return np.asarray(_AddressArray(view))
 
 
-class _Places:
+class _AddressArray:
     """What NumPy makes an array of: addresses alone."""
 
     _BASE = 1 << 40

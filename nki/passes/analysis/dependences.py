@@ -109,7 +109,7 @@ class Dependences:
         count = len(body.steps)
         self.ready = 2 * count + len(body.layers) * context.streams
         self.space = self.ready + touched.loops.item.size
-        rows = _Rows(touched, self.ready, self.space)
+        rows = _TouchRows(touched, self.ready, self.space)
         late, event = rows.pairs()
         distant = np.array(list(rows.distant()), np.int64).reshape(-1, 3).T
         self.reach = int(distant[2].max(initial=1))
@@ -203,7 +203,7 @@ def _earlier(box: Box, node: Any) -> Box:
     return box.later(node.variable, -node.step)
 
 
-class _Rows:
+class _TouchRows:
     """All touches, and who looks at them.
 
     In a level with iterations what the one before did comes first: at moments that are negative,

@@ -97,7 +97,7 @@ class _Replicated:
 
 
 @dataclass(slots=True)
-class _Loop:
+class _OpenLevel:
     """A loop before its engines are known. `own` are those of its steps, `others` is what its body
     has that is no step."""
 
@@ -105,7 +105,7 @@ class _Loop:
     body: list[Any]
     engines: set[int] = field(default_factory=set)
     own: set[int] = field(default_factory=set)
-    others: list[_Replicated | _Loop] = field(default_factory=list)
+    others: list[_Replicated | _OpenLevel] = field(default_factory=list)
 
 
 class _Begin(NamedTuple):
@@ -140,7 +140,7 @@ def _expand(nodes: list[Node], target: Target, depth: int, owners: list[Engine])
     tree: list[Any] = []
     for node in nodes:
         if not isinstance(node, Op):
-            tree.append(_Loop(node, _expand(node.body, target, depth + 1, owners)))
+            tree.append(_OpenLevel(node, _expand(node.body, target, depth + 1, owners)))
             continue
         if depth == 0 and node.row is BeginOperation:
             # HBM tensors hold nothing when the program starts: no marker is needed outside loops,
@@ -177,11 +177,11 @@ def _queue(owner: Engine, owners: list[Engine]) -> int:
 
 def _enter(
     tree: list[Any], needs: dict[Register, set[int]]
-) -> tuple[set[int], list[_Replicated | _Loop]]:
+) -> tuple[set[int], list[_Replicated | _OpenLevel]]:
     """Enter the engines of the steps that need a register. Returns those of the steps that stand
     right in a list, and what is no step there."""
     engines: set[int] = set()
-    others: list[_Replicated | _Loop] = []
+    others: list[_Replicated | _OpenLevel] = []
     for item in tree:
         if isinstance(item, Step):
             engines.add(item.engine)
@@ -189,12 +189,12 @@ def _enter(
                 needs.setdefault(register, set()).add(item.engine)
         elif not isinstance(item, _Begin):
             others.append(item)
-            if isinstance(item, _Loop):
+            if isinstance(item, _OpenLevel):
                 item.own, item.others = _enter(item.body, needs)
     return engines, others
 
 
-def _spread(others: list[_Replicated | _Loop], needs: dict[Register, set[int]]) -> bool:
+def _spread(others: list[_Replicated | _OpenLevel], needs: dict[Register, set[int]]) -> bool:
     """One round of propagating which engine needs which register for what is no step yet; whether
     anything changed."""
     changed = False
@@ -266,7 +266,7 @@ def _place(tree: list[Any]) -> list[Step | Level]:
                 engine = ENGINE_INDEX[Engine.sync]  # what the part held is gone all the same
             if engine is not None:
                 result.append(Step(item.instruction, engine, item.op))
-        elif isinstance(item, _Loop):
+        elif isinstance(item, _OpenLevel):
             if item.engines:
                 result.append(Level(_place(item.body), item.node, sorted(item.engines)))
         else:
@@ -283,7 +283,7 @@ def _first_step(tree: list[Any], start: int, tensor: Tensor) -> Step | None:
             for access in item.accesses:
                 if access.storage is tensor:
                     return item
-        elif isinstance(item, (_Loop, _Replicated)):
+        elif isinstance(item, (_OpenLevel, _Replicated)):
             return None
     return None
 
@@ -291,7 +291,7 @@ def _first_step(tree: list[Any], start: int, tensor: Tensor) -> Step | None:
 def _first_engine(tree: list[Any], start: int, tensor: Tensor) -> int | None:
     for index in range(start, len(tree)):
         item = tree[index]
-        if isinstance(item, _Loop):
+        if isinstance(item, _OpenLevel):
             engine = _first_engine(item.body, 0, tensor)
             if engine is not None:
                 return engine

@@ -45,7 +45,7 @@ from simulator.native.plans.plan import (
     words_type,
 )
 from simulator.native.plans.table import compiled, plans, touches
-from simulator.numerics.packed import lane_bits
+from simulator.numerics.packed import packed_bits
 from simulator.numerics.special_values import CANONICAL
 from simulator.oracle.table import KERNELS
 from simulator.views import Array, Window, dtype_name
@@ -141,7 +141,7 @@ def least_scale(packed: str) -> int:
     """The smallest scale with which bfloat16 holds every value of a packed type."""
     import ml_dtypes
 
-    info = ml_dtypes.finfo(getattr(ml_dtypes, DTYPES[packed].lane or ""))
+    info = ml_dtypes.finfo(getattr(ml_dtypes, DTYPES[packed].packed_type or ""))
     return max(_LEAST_EXPONENT + _BIAS - int(info.minexp) + int(info.nmant), 0)
 
 
@@ -190,12 +190,12 @@ def _along(f: FunctionText, count: Value, width: int, some: Callable[[int, Value
 
 def decode_lane(f: FunctionText, packed: str, words: Value, lane: int) -> Value:
     """One of the four values of packed words, in fp32."""
-    width, row = lane_bits(packed), DTYPES[packed]
+    width, row = packed_bits(packed), DTYPES[packed]
     shifted = f.binary("lshr", words, f.like(words, width * lane)) if lane else words
     code = shifted & ((1 << width) - 1)
-    if row.lane in DTYPES:
-        return ports.decode(f, row.lane, code)
-    return _decode_tiny(f, row.lane or "", code)
+    if row.packed_type in DTYPES:
+        return ports.decode(f, row.packed_type, code)
+    return _decode_tiny(f, row.packed_type or "", code)
 
 
 def _decode_tiny(f: FunctionText, lane: str, code: Value) -> Value:
@@ -226,7 +226,7 @@ class Quantize:
         f = FunctionText(name)
         target, scales, source = (f.word(index, "ptr") for index in range(3))
         groups, columns, along, scales_along, source_along = (f.word(i) for i in range(3, 8))
-        lane = DTYPES[self.packed].lane or ""
+        lane = DTYPES[self.packed].packed_type or ""
         row = DTYPES[self.source]
         # The exponent of the largest value, less the bit that is kept for rounding.
         largest = int(np.frexp(DTYPES[lane].largest)[1]) - 2
@@ -449,7 +449,7 @@ class QuantizePlan(Compound):
 @plans(mx.QuantizeMx)
 def quantize_mx(engine: Engine, dst: Array, src: Array, scale: Array) -> QuantizePlan | None:
     packed, source = dtype_name(dst), dtype_name(src)
-    if lane_bits(packed) != 8 or not ports.converts(source):
+    if packed_bits(packed) != 8 or not ports.converts(source):
         return None
     if dst.shape[0] % GROUP_PARTITIONS or not _in_rows(dst, src, scale):
         return None

@@ -50,7 +50,7 @@ _WORD = 4
 """Bytes of what is computed with."""
 
 
-class _Steps:
+class _TermSteps:
     """Inputs and steps of a `Map` for a term; None in `inputs` where native code has no form. If
     the row carries a value from element to element, steps take that before the inputs."""
 
@@ -142,7 +142,7 @@ def _plan(
     element = element_type(row, values, engine)
     if element == "float32" and not converting(dst):
         return None
-    made = _Steps(row, values, meaning.result, element)
+    made = _TermSteps(row, values, meaning.result, element)
     inputs = [operand for operand in made.inputs if operand is not None]
     if len(inputs) < len(made.inputs):
         return None

@@ -24,7 +24,7 @@ from simulator.views import Array
 _FLOAT = 4
 
 
-class _Sums:
+class _OrderedSums:
     """Totals of fp32 values, in the canonical order."""
 
     def __init__(self, f: StructureText) -> None:
@@ -52,7 +52,7 @@ class Statistics:
     def text(self, name: str) -> str:
         f = StructureText(name)
         lines = Lines(f, (self.result, self.data))
-        sums, one = _Sums(f), f.integer(1)
+        sums, one = _OrderedSums(f), f.integer(1)
 
         def row(rows: list[Value]) -> None:
             line = lines.read(1, rows[1])
@@ -98,7 +98,7 @@ class Aggregate:
     def text(self, name: str) -> str:
         f = StructureText(name)
         lines = Lines(f, (self.result, self.data))
-        sums = _Sums(f)
+        sums = _OrderedSums(f)
         triples = f.binary("udiv", lines.sizes[1], f.integer(3))
 
         def row(rows: list[Value]) -> None:

@@ -20,7 +20,7 @@ from isa.program import Program
 from isa.spec import Instruction
 from simulator.profile.memory_maps import MemoryMap, memory_maps, spans_of
 from simulator.profile.perfetto import describe_track, track_order
-from simulator.timing.timeline import Lane, Timeline
+from simulator.timing.timeline import Timeline, Track
 
 TICKS = 1 << 30
 """Ticks of a run."""
@@ -68,11 +68,11 @@ def drawn(program: Program, timeline: Timeline) -> tuple[dict[str, Any], str]:
         for engine, columns in own.items():
             numbered[engine] = len(streams)
             streams.append(_stream(program, columns, packed))
-        for lane in sorted(core.lanes, key=track_order):
-            if lane.spans:
-                track = _track(lane, tick, packed)
-                shared = {"core": number, "stream": numbered[lane.engine]}
-                tracks.append({**track, **shared})
+        for track in sorted(core.tracks, key=track_order):
+            if track.spans:
+                drawn = _track(track, tick, packed)
+                shared = {"core": number, "stream": numbered[track.engine]}
+                tracks.append({**drawn, **shared})
         for one in memory_maps(program, number, own, core, timeline.total_ns):
             memories.append(_memory(one, number, tick, packed, names))
     tables = {
@@ -86,14 +86,14 @@ def drawn(program: Program, timeline: Timeline) -> tuple[dict[str, Any], str]:
     return tables, packed.text()
 
 
-def _track(lane: Lane, tick: float, packed: Packed) -> dict[str, Any]:
-    assert lane.spans is not None
-    start, end, index = spans_of(lane)
+def _track(track: Track, tick: float, packed: Packed) -> dict[str, Any]:
+    assert track.spans is not None
+    start, end, index = spans_of(track)
     begin = np.rint(start / tick)
     return {
-        "name": describe_track(lane),
-        "engine": lane.engine.name,
-        "queue": lane.queue,
+        "name": describe_track(track),
+        "engine": track.engine.name,
+        "queue": track.queue,
         "start": packed.add(begin),
         "length": packed.add(np.rint(end / tick) - begin),
         "index": packed.add(index),
