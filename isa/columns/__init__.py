@@ -48,9 +48,9 @@ def ordered(keys: Integers) -> Integers:
     >>> ordered(np.array([3, -1 << 40, 3, 0])).tolist()
     [1, 3, 0, 2]
     """
-    size = keys.size
-    low, bits = int(keys.min(initial=0)), size.bit_length()
-    if (int(keys.max(initial=0)) - low).bit_length() + bits > 63:
+    size, bits = keys.size, keys.size.bit_length()
+    low = int(keys.min()) if size else 0
+    if size and (int(keys.max()) - low).bit_length() + bits > 63:
         return keys.argsort(kind="stable")
     order: Integers = (keys - low) << bits
     order |= np.arange(size)

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isa import columns
 from isa.columns import by_first_use, distinct, numbered_lists, ordered
 
 LIMITS = np.iinfo(np.int64)
@@ -15,16 +14,17 @@ INTEGER = st.integers(-3, 3) | st.integers(0, 1 << 20) | st.integers(LIMITS.min,
 INTEGERS = st.lists(INTEGER, max_size=30).map(lambda values: np.array(values, np.int64))
 
 
-@pytest.fixture(autouse=True, params=[0, 1 << 60], ids=["digits", "comparing"])
-def both_ways(request):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "_MANY", max(request.param, 1))
-        yield
-
-
 @given(INTEGERS)
 def test_ordered_is_a_stable_sort(keys):
     np.testing.assert_array_equal(ordered(keys), np.argsort(keys, kind="stable"))
+
+
+@pytest.mark.parametrize("bits", [1, 40, 59, 60, 62])
+def test_ordered_integers_of_many_bits(bits):
+    """Seven places take three bits: up to 60 others are sorted with them, more by themselves."""
+    keys = np.array([5, 1 << bits, 0, 5, (1 << bits) - 1, 0, 1 << bits], np.int64)
+    for moved in (keys, keys - (1 << 61), -keys):
+        np.testing.assert_array_equal(ordered(moved), np.argsort(moved, kind="stable"))
 
 
 @given(INTEGERS)
