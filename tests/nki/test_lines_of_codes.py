@@ -186,7 +186,11 @@ def test_the_text_names_a_line_of_the_file(code):
 
 
 NOT_HERE = (
-    *("symbol-branch", "shape-unsolved", "integer-division"),  # tests/isa/test_affine.py
+    *(
+        "symbol-branch",
+        "shape-unsolved",
+        "integer-division",
+    ),  # tests/isa/test_predicate.py
     *("loop-limit", "time-limit", "memory-limit"),  # tests/simulator/test_watchdog.py
     "simulated-time-limit",  # the same
     "uninitialised-control",  # tests/simulator/test_uninitialised_control.py
