@@ -549,14 +549,16 @@ class _Looks:
         sure = np.zeros(self.group.size, np.int64)  # what comes between in any case
         in_loops = np.flatnonzero(since & (self.stream >= 0))
         streams = distinct(self.stream[in_loops]).values.tolist()
+        # Levels come in order, and loops stand in the outer ones.
+        end = int(np.searchsorted(self.group, self.group[in_loops[-1:]], "right").sum())
         for some, wanted in (
             (since, looking & self.write),
             (since & self.write, looking & ~self.write),
         ):
             # Loops keep their order, so that the last one of each stream stands for all.
             for stream in streams:
-                latest = last_before(some & (self.stream == stream))
-                looker = np.flatnonzero(wanted & (latest >= start))
+                latest = last_before(some[:end] & (self.stream[:end] == stream))
+                looker = np.flatnonzero(wanted[:end] & (latest >= start[:end]))
                 late.append(looker)
                 early.append(latest[looker])
             single = some & (self.stream < 0)

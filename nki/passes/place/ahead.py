@@ -115,10 +115,16 @@ def _reaches_hbm(row: Any) -> bool:
     return not all(memory.on_chip for _, _, one in row.operands for memory in one.memories)
 
 
+def _moves(ops: list[Op]) -> dict[Op, None]:
+    """The operations that may move data between HBM and the chip."""
+    rows: list[Any] = [op.row for op in ops]  # to type checkers a class of it has no hash
+    found = (op for op, row in zip(ops, rows) if row is not StorageBegin and _reaches_hbm(row))
+    return dict.fromkeys(found)
+
+
 def _stores_what_it_loads(ops: list[Op]) -> bool:
     """Whether operations write a tensor in HBM that some of them read."""
-    rows: list[Any] = [op.row for op in ops]  # to type checkers a class of it has no hash
-    moves = [op for op, row in zip(ops, rows) if row is not StorageBegin and _reaches_hbm(row)]
+    moves = _moves(ops)
     stored = {tensor for op in moves for tensor in written_by(op) if not tensor.memory.on_chip}
     return any(
         tensor in stored
@@ -156,7 +162,8 @@ class _Loads(NamedTuple):
 
 def _loads(body: list[Node]) -> _Loads:
     ops = list(operations(body))
-    written = {tensor for node in body for tensor in written_by(node)}
+    moves = _moves(ops)
+    written = {tensor for op in moves for tensor in written_by(op)}
     registers = {op.values[at] for op in ops for at in op.row.register_writes}
     begun: set[Tensor] = set()
     found: dict[Tensor, None] = {}
@@ -174,9 +181,11 @@ def _loads(body: list[Node]) -> _Loads:
         if node.row is StorageBegin:
             begun |= {tensor for tensor in used if tensor.memory is Memory.sbuf}
             continue
-        sources = {t for index in node.row.reads for t in storages([node.values[index]])}
         first = [tensor for tensor in used if tensor in begun]
         begun -= used
+        if node not in moves:
+            continue
+        sources = {t for index in node.row.reads for t in storages([node.values[index]])}
         stored = sources and not any(t.memory.on_chip or t in written for t in sources)
         if stored and len(first) == 1 and first[0].address is None:
             found.setdefault(first[0])
@@ -202,15 +211,14 @@ def _in_time(loads: _Loads, tensors: set[Tensor], body: list[Node], costs: Costs
     """Some of the tensors whose loads others hold up: those that are loaded by the time at which
     what the others wait for is first stored, if each load begins behind the last use of what it
     fills."""
-    uses = [used_by(node) for node in body]
+    last = {tensor: at for at, node in enumerate(body) for tensor in used_by(node)}
     store = next(at for at, node in enumerate(body) if loads.awaited & {*written_by(node)})
     found: set[Tensor] = set()
     loading = 0.0
     for load, tensor in loads.held_up.items():
-        last = max(at for at, used in enumerate(uses) if tensor in used)
         between = [
             costs.of_operation(op)
-            for op in operations(body[last + 1 : store])
+            for op in operations(body[last[tensor] + 1 : store])
             if op.row is not StorageBegin and not op.row.register_writes
         ]
         loading += busy_ns([costs.of_operation(load)])[-1]
