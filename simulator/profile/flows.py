@@ -19,9 +19,9 @@ class Flows(NamedTuple):
     took."""
 
     semaphore: Integers
-    giver_lane: Integers
+    giver_track: Integers
     giver: Integers
-    taker_lane: Integers
+    taker_track: Integers
     taker: Integers
 
 

@@ -25,10 +25,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from isa.enums import Engine
-from isa.files.stream import Pairs
 from isa.gc_pause import collection_paused
 from isa.program import Program
 from simulator.races.accesses import StepAccesses
@@ -92,31 +88,6 @@ def check(
         return found
 
 
-def superfluous_waits(
-    program: Program, iterations: int | None = 3, trace: ControlTrace | None = None
-) -> list[tuple[int, Engine, int, tuple[int, int]]]:
-    """The waits that could each be taken away without a race: (core, engine, index, wait).
-
-    A wait goes together with the units it takes: those are no longer produced either. A wait whose
-    units have no instruction to themselves (it takes what a loop leaves over, say) has to stay,
-    as have waits that never run here. Each is tried alone: of two superfluous waits that make up
-    for each other only one can go. The program must pass `check`. For a program with launch
-    symbols, what is superfluous for every size is superfluous.
-    """
-    found = []
-    with collection_paused():
-        analysis = Analysis(program)
-        prepared = analysis.prepared
-        channels = list(prepared.kinds.channels)
-        for number, kind in enumerate(prepared.kinds.of.tolist()):
-            for channel, amount in prepared.kinds.waits[kind]:
-                if analysis.superfluous(number, channel, iterations, trace):
-                    stream = int(np.searchsorted(prepared.begins, number, "right")) - 1
-                    index = number - int(prepared.begins[stream])
-                    found.append((*prepared.streams[stream], index, (channels[channel][1], amount)))
-    return found
-
-
 class Analysis:
     """A program prepared for checking, with its expansions, so that checks can be repeated."""
 
@@ -134,40 +105,14 @@ class Analysis:
     ) -> list[Race]:
         """The findings of all expansions; with other semaphores than those of the program."""
         found: dict[Any, Race] = {}
-        for order in self._orders(iterations, trace, limit, kinds):
+        for order in self.orders(iterations, trace, limit, kinds):
             found = {**order.found, **found}
             self.in_step.update(order.in_step)
             if len(found) >= limit:
                 break
         return list(found.values())[:limit]
 
-    def superfluous(
-        self, number: int, channel: int, iterations: int | None, trace: ControlTrace | None
-    ) -> bool:
-        """Whether a program that passes also passes without the wait of an instruction for units
-        of a channel, and without these."""
-        own = self.prepared.kinds
-        kind = own.of[number]
-        kinds = own.copy()
-        ignored = kinds.change(number, own.waits[kind], own.updates[kind]), channel
-        suppliers: dict[int, int] = {}
-        for order in self._orders(iterations, trace, 1, kinds, ignored):
-            if order.found:
-                return False
-            for taken in order.suppliers(*ignored):
-                suppliers = suppliers or taken
-                if taken != suppliers:
-                    return False
-        if not suppliers:
-            return False
-        kinds = own.copy()
-        kinds.change(number, _reduced(own.waits[kind], channel, None), own.updates[kind])
-        for supplier, units in suppliers.items():
-            waits, updates = (pairs[kinds.of[supplier]] for pairs in (kinds.waits, kinds.updates))
-            kinds.change(supplier, waits, _reduced(updates, channel, units))
-        return not self.findings(iterations, trace, 1, kinds)
-
-    def _orders(
+    def orders(
         self,
         iterations: int | None,
         trace: ControlTrace | None,
@@ -201,9 +146,3 @@ class Analysis:
             steps = ExpansionSteps(self.prepared, expand(self.prepared, iterations, rounds, trace))
             self.expansions[key] = steps, StepAccesses(self.prepared, steps)
         return self.expansions[key]
-
-
-def _reduced(pairs: Pairs, channel: int, units: int | None) -> Pairs:
-    """Amounts with so many units of a channel fewer, None: with none of it."""
-    rest = ((c, a - (a if units is None else units) if c == channel else a) for c, a in pairs)
-    return tuple(pair for pair in rest if pair[1] > 0)

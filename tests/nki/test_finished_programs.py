@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import spine_kernels as kernels
 from matmul_kernels import blocked, hoisted, tiled
+from superfluous_waits import superfluous_waits
 
 import nki
 import nki.language as nl
@@ -23,7 +24,7 @@ from nki.ir.compare import same
 from nki.ir.text import parse_kernel, print_kernel
 from nki.pipeline import PASSES
 from simulator.execute import run
-from simulator.races.happens_before import check, superfluous_waits
+from simulator.races.happens_before import check
 from simulator.timing import lower_bounds
 from simulator.timing import simulate as time
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from superfluous_waits import superfluous_waits
+
 from isa.access import AccessPattern
 from isa.enums import SEQUENCERS, Condition, DgeMode, Engine, Memory, OobMode
 from isa.machine import control, dma, elementwise
@@ -16,7 +18,7 @@ from isa.program import (
     TensorDeclaration,
 )
 from isa.spec import Instruction
-from simulator.races.happens_before import check, superfluous_waits
+from simulator.races.happens_before import check
 
 TENSOR, SCALAR, GPSIMD, VECTOR, SYNC = SEQUENCERS
 

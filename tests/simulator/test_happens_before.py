@@ -17,12 +17,13 @@ from hand_built import (
     kinds,
     sbuf,
 )
+from superfluous_waits import superfluous_waits
 
 from isa.access import AccessPattern
 from isa.enums import Memory
 from isa.machine import control
 from isa.program import Program
-from simulator.races.happens_before import Race, check, superfluous_waits
+from simulator.races.happens_before import Race, check
 
 # -- engines ---------------------------------------------------------------------------------
 

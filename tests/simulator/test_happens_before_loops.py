@@ -16,12 +16,13 @@ from hand_built import (
     sbuf,
     without,
 )
+from superfluous_waits import superfluous_waits
 
 from isa.enums import RegisterOperation
 from isa.machine import control
 from isa.program import Program, RegisterReference, StorageRecord
 from simulator.execute import ControlTrace
-from simulator.races.happens_before import check, superfluous_waits
+from simulator.races.happens_before import check
 
 
 def double_buffer(upper: Any = 8, primes: int = 2, rows: int = 128) -> Program:

@@ -10,11 +10,12 @@ from typing import Any
 from hand_built import SCALAR, SYNC, VECTOR, Builder, sbuf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from superfluous_waits import superfluous_waits
 
 from isa.access import AccessPattern
 from isa.enums import Engine
 from isa.program import Program
-from simulator.races.happens_before import check, superfluous_waits
+from simulator.races.happens_before import check
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from superfluous_waits import superfluous_waits
 
 import nki
 import nki.isa as nisa
@@ -9,7 +10,6 @@ import nki.language as nl
 from isa.enums import Engine
 from isa.files.container import load, save
 from isa.spec import Instruction
-from simulator.races.happens_before import superfluous_waits
 
 
 def chain(a):
