@@ -1,2 +1,1 @@
-"""Reference mode: tile IR in the author's order, as a program without passes (`in_order`), which
-`reference` runs."""
+"""Reference mode: tile IR in the author's order, as a program without passes (`in_order`)."""

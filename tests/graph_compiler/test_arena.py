@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference_run import run_reference
 
 import nki
 import nki.isa as nisa
@@ -20,7 +21,6 @@ from nki.ir.checks.verify import verify
 from nki.ir.nodes import operations, storages
 from nki.ir.text import parse_kernel, print_kernel
 from nki.pipeline import compile_kernel
-from nki.reference import reference
 from simulator.execute import run
 from simulator.races.happens_before import check
 
@@ -45,7 +45,7 @@ def assert_equal(kernel: TracedKernel, *inputs: Any) -> list[Any]:
     """The outputs, which are the same bits without arenas, with them, and in the author's order."""
     plain, moved = kernel, shared(kernel)
     expected = device(plain, *inputs)
-    for found in (device(moved, *inputs), reference.run(moved, list(inputs)).outputs):
+    for found in (device(moved, *inputs), run_reference(moved, list(inputs)).outputs):
         assert [a.tobytes() for a in found] == [a.tobytes() for a in expected]
     return expected
 
@@ -119,7 +119,7 @@ def test_what_a_tensor_takes_over_is_not_initialised() -> None:
     assert local_bytes(shared(plain)) == A.nbytes
     messages = []
     for each in (plain, shared(plain)):
-        for run_it in (lambda k: device(k, A), lambda k: reference.run(k, [A])):
+        for run_it in (lambda k: device(k, A), lambda k: run_reference(k, [A])):
             with pytest.raises(NeuronError, match="256 of its 512 elements depend") as error:
                 run_it(each)
             messages.append(error.value.what)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from reference_run import run_reference
 
 import nki
 import nki.isa as nisa
@@ -9,7 +10,6 @@ import nki.language as nl
 from isa.binding import bind
 from nki.ir.text import parse_kernel
 from nki.pipeline import compile_kernel
-from nki.reference import reference
 from simulator.execute import run
 from simulator.races.happens_before import check
 
@@ -42,7 +42,7 @@ core 0:
 def test_what_a_backward_view_writes_is_waited_for(text):
     kernel = parse_kernel(text)
     a = np.arange(4, dtype=np.float32)
-    np.testing.assert_array_equal(reference.run(kernel, [a]).outputs[0], a[::-1])
+    np.testing.assert_array_equal(run_reference(kernel, [a]).outputs[0], a[::-1])
     program = bind(compile_kernel(kernel), {})
     assert check(program) == []
     np.testing.assert_array_equal(run(program, [a]).outputs[0], a[::-1])

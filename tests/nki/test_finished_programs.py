@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import spine_kernels as kernels
+from ir_comparison import same
 from matmul_kernels import blocked, hoisted, tiled
 from superfluous_waits import superfluous_waits
 
@@ -20,7 +21,6 @@ from isa.files.container import read, write
 from isa.files.text import assemble, disassemble
 from isa.program import Program
 from nki.ir.checks.verify import verify
-from nki.ir.compare import same
 from nki.ir.text import parse_kernel, print_kernel
 from nki.pipeline import PASSES
 from simulator.execute import run

@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 import spine_kernels as kernels
+from ir_comparison import difference
+from reference_run import run_reference
 
 import nki
 import nki.language as nl
 from isa.binding import bind
 from isa.enums import SEQUENCERS
 from nki.ir.checks.verify import verify
-from nki.ir.compare import difference
 from nki.ir.nodes import TracedKernel
 from nki.ir.text import parse_kernel, print_kernel
 from nki.pipeline import compile_kernel, optimise, stage_text
-from nki.reference import reference
 from simulator.execute import run
 
 _M = nki.symbol("M", multiple_of=128, max=8192)
@@ -89,7 +89,7 @@ def test_text_runs_as_the_kernel_does_in_every_stage(name: str) -> None:
     expected = run(bind(compile_kernel(parsed), binding), inputs).outputs
 
     def observe(stage: str, kernel: TracedKernel) -> None:
-        results = reference.run(kernel, inputs, binding).outputs
+        results = run_reference(kernel, inputs, binding).outputs
         assert len(results) == len(expected)
         for one, other in zip(results, expected):
             np.testing.assert_array_equal(one.view(np.uint8), other.view(np.uint8), err_msg=stage)

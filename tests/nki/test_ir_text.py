@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ir_comparison import difference, same
 
 from isa.affine import Affine, Predicate, Symbol, affine, polynomial
 from isa.alu import ACTIVATIONS, ALU
@@ -20,7 +21,6 @@ from isa.fields import ENUM_KINDS, Attribute, Kind
 from isa.operations import OPERATIONS
 from isa.program import Guard, SourceLocation
 from nki.ir import Access, Loop, Op, Register, Tensor, TracedKernel, While, walk
-from nki.ir.compare import difference, same
 from nki.ir.text import parse_kernel, print_kernel, print_nodes
 
 TEXT = """\

@@ -11,11 +11,11 @@ from random import Random
 
 import numpy as np
 import pytest
+from reference_run import run_reference
 
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from nki.reference import reference
 from simulator.races.happens_before import check
 
 ROWS, COLUMNS, PITCH = 16, 24, 8000
@@ -212,7 +212,7 @@ def assert_modes_agree(steps, seed):
         with np.errstate(all="ignore"):
             results = [
                 compiled(*inputs),
-                reference.run(traced, inputs, {}).outputs,
+                run_reference(traced, inputs, {}).outputs,
                 nki.simulate(kernel, mode="eager")(*inputs),
             ]
         for other in results[1:]:

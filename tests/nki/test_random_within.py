@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from reference_run import run_reference
 
 from nki.ir.checks.verify import verify
 from nki.ir.text import parse_kernel
 from nki.pipeline import compile_kernel
-from nki.reference import reference
 from simulator.execute import run
 from simulator.races.happens_before import check
 
@@ -131,4 +131,4 @@ def test_random_copies_within_one_argument(steps: list[tuple[bool, View, View]])
     for native in (True, False):
         (found,) = run(program, [given_bytes], native=native).outputs
         np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(reference.run(kernel, [given_bytes]).outputs[0], expected)
+    np.testing.assert_array_equal(run_reference(kernel, [given_bytes]).outputs[0], expected)

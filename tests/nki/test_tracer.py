@@ -515,7 +515,7 @@ def test_tracing_is_repeatable():
         nisa.dma_copy(dst=tile, src=a)
         nisa.activation(dst=tile, op=nl.exp, data=tile)
 
-    from nki.ir.compare import same
+    from ir_comparison import same
 
     first, second = traced(kernel, (128, 8)), traced(kernel, (128, 8))
     assert same(first, second)

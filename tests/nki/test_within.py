@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ir_comparison import difference
+from reference_run import run_reference
 
 from isa.binding import bind
 from isa.errors import NeuronError
@@ -15,10 +17,8 @@ from isa.files.text import assemble, disassemble
 from isa.program import Program
 from nki.ir import TracedKernel
 from nki.ir.checks.verify import verify
-from nki.ir.compare import difference
 from nki.ir.text import parse_kernel, print_kernel
 from nki.pipeline import compile_kernel
-from nki.reference import reference
 from simulator.execute import run
 from simulator.races.happens_before import check
 
@@ -47,7 +47,7 @@ def program_of(kernel: TracedKernel, **symbols: int) -> Program:
 
 def outputs(kernel: TracedKernel, inputs: list[Any], mode: str, **symbols: int) -> list[Any]:
     if mode == "reference":
-        return reference.run(kernel, inputs, symbols).outputs
+        return run_reference(kernel, inputs, symbols).outputs
     return run(program_of(kernel, **symbols), inputs, native=mode == "device").outputs
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from simulator.execute import RunResult
 
 
-def run(
+def run_reference(
     kernel: TracedKernel,
     inputs: list[np.ndarray[Any, Any]],
     binding: Mapping[str, int] | None = None,
@@ -38,20 +38,6 @@ def run(
 
     Raises NeuronError input-mismatch, guard-refused, shape-unsolved, out-of-bounds,
     dynamic-out-of-bounds, deadlock, loop-limit, race, uninitialised-output, output-not-written.
-
-    >>> import numpy as np
-    >>> from nki.ir.text import parse_kernel
-    >>> kernel = parse_kernel('''
-    ... kernel copy target=trn2
-    ... tensor %t0 "a": shared_hbm float32[4] role=input
-    ... tensor %t1 "b": shared_hbm float32[4] role=output
-    ... input %t0 "a"
-    ... result %t1
-    ... core 0:
-    ...   dma_copy dst=%t1[4 : 1 @ 0] src=%t0[4 : -1 @ 3]
-    ... ''')
-    >>> run(kernel, [np.arange(4, dtype=np.float32)]).outputs
-    [array([3., 2., 1., 0.], dtype=float32)]
     """
     from simulator.execute import LoadedProgram
 

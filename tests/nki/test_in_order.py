@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reference_run import run_reference
 
 import nki
 import nki.isa as nisa
@@ -18,7 +19,6 @@ from isa.target import TARGETS
 from nki.ir.checks.verify import verify
 from nki.ir.nodes import TracedKernel
 from nki.ir.text import parse_kernel
-from nki.reference import reference
 from nki.reference.in_order import in_order
 from simulator.device_state import Capacity
 from simulator.execute import LoadedProgram
@@ -39,7 +39,7 @@ def _kernel(text: str) -> TracedKernel:
 
 
 def _run(text: str, *inputs: Any, **binding: int) -> list[np.ndarray[Any, Any]]:
-    return reference.run(_kernel(text), list(inputs), binding).outputs
+    return run_reference(_kernel(text), list(inputs), binding).outputs
 
 
 MATMUL = """
@@ -157,7 +157,7 @@ def test_dynamic_loops_and_offsets(count: int) -> None:
     expected = before.copy()
     for i in range(0, count, 2):
         expected[7 - i] = a[i]
-    result = reference.run(_kernel(DYNAMIC), [n, a, before])
+    result = run_reference(_kernel(DYNAMIC), [n, a, before])
     np.testing.assert_array_equal(result.outputs[0], expected)
     np.testing.assert_array_equal(result.inputs_after[2], expected)
     np.testing.assert_array_equal(result.inputs_after[1], a)
@@ -276,7 +276,7 @@ def test_gather_and_scatter_by_rows() -> None:
     a, scattered = _normal(50, 8), _normal(50, 8)
     rows = _RNG.permutation(50)[:16].astype(np.int32).reshape(16, 1)
     kernel = _kernel(GATHER.replace("MODE", "error"))
-    result = reference.run(kernel, [a, rows, scattered])
+    result = run_reference(kernel, [a, rows, scattered])
     np.testing.assert_array_equal(result.outputs[0], a[rows[:, 0]])
     expected = scattered.copy()
     expected[rows[:, 0]] = a[rows[:, 0]]
@@ -287,11 +287,11 @@ def test_rows_outside_are_skipped_or_refused() -> None:
     a, scattered = _normal(50, 8), _normal(50, 8)
     rows = np.arange(40, 56, dtype=np.int32).reshape(16, 1)
     skipping = _kernel(GATHER.replace("MODE", "skip"))
-    (out,) = reference.run(skipping, [a, rows, scattered]).outputs
+    (out,) = run_reference(skipping, [a, rows, scattered]).outputs
     np.testing.assert_array_equal(out[:10], a[40:])
     np.testing.assert_array_equal(out[10:], -1)
     with pytest.raises(NeuronError) as caught:
-        reference.run(_kernel(GATHER.replace("MODE", "error")), [a, rows, scattered])
+        run_reference(_kernel(GATHER.replace("MODE", "error")), [a, rows, scattered])
     assert caught.value.code == "dynamic-out-of-bounds"
 
 
@@ -379,11 +379,11 @@ def test_reads_of_uninitialised_data_are_findings() -> None:
     )
     text = text.replace("dst=%t1[4, 8 : 16, 1 @ 0]", "dst=%t1[4, 8 : 8, 1 @ 0]")
     a = _normal(4, 16)
-    result = reference.run(_kernel(text), [a])
+    result = run_reference(_kernel(text), [a])
     np.testing.assert_array_equal(result.outputs[0], a[:, :8] * 2)
     (finding,) = result.findings
     assert finding.elements == 32
-    assert reference.run(_kernel(text), [a], check=False).findings == []
+    assert run_reference(_kernel(text), [a], check=False).findings == []
 
 
 def test_storage_begins_afresh_in_every_iteration() -> None:
@@ -505,10 +505,10 @@ location 0 "reused.py" 9 4 40 "reused" "    nisa.dma_copy(out, second)"
     ]
     assert len(begins) == 2 and begins[0] == begins[1]
     with pytest.raises(NeuronError) as caught:
-        reference.run(kernel, [_normal(4, 16)])
+        run_reference(kernel, [_normal(4, 16)])
     assert caught.value.code == "uninitialised-output" and caught.value.location.line == 9
     assert "32 of its 128 elements" in caught.value.what
-    (out,) = reference.run(kernel, [np.ones((4, 16), np.float32)], check=False).outputs
+    (out,) = run_reference(kernel, [np.ones((4, 16), np.float32)], check=False).outputs
     assert np.isnan(out[4:, 8:]).all() and (out[:4] == 1).all() and (out[4:, :8] == 1).all()
 
 
