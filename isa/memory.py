@@ -157,12 +157,3 @@ def alignment(memory: Memory, target: Target) -> int:
 def psum_bank(byte_offset: int, target: Target) -> int:
     """The PSUM bank that holds a byte offset of a partition."""
     return byte_offset // target.psum_bank_bytes.value
-
-
-def conflict(memory: Memory, first: Engine, second: Engine, generation: int) -> PortConflict | None:
-    """The rule that keeps two engines from accessing a memory at once, or None."""
-    pair = {first, second}
-    for row in PORT_CONFLICTS:
-        if row.memory is memory and generation in row.generations and set(row.engines) == pair:
-            return row
-    return None

@@ -1,4 +1,4 @@
-"""The tile IR: nodes, text, structural comparison, verifier, views of tensors, builders.
+"""The tile IR: nodes, text, verifier, views of tensors, builders.
 
 `nodes` has the nodes, and `views` what they operate on. `context` is the interface through which an
 author's calls reach a builder or eager mode. `open_loops` has the loops that the code is in,

@@ -11,7 +11,6 @@ from isa.memory import (
     PORT_CONFLICTS,
     alignment,
     bytes_per_partition,
-    conflict,
     psum_bank,
     start_partition_allowed,
     start_partitions,
@@ -150,6 +149,14 @@ def test_engines_reach_the_documented_memories():
         assert MEMORIES[memory].readers == MEMORIES[memory].writers == {Engine.dma}
     assert set(MEMORIES) == set(Memory)
     assert [m for m, row in MEMORIES.items() if row.partitioned] == [m for m in Memory if m.on_chip]
+
+
+def conflict(memory, first, second, generation):
+    """The rule that keeps two engines from accessing a memory at once, or None."""
+    rows = (
+        row for row in PORT_CONFLICTS if (row.memory, set(row.engines)) == (memory, {first, second})
+    )
+    return next((row for row in rows if generation in row.generations), None)
 
 
 def test_gen2_serialises_what_later_generations_do_not():
