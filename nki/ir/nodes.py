@@ -11,7 +11,7 @@ register terms. Loop variables are registers. Strides are ints or polynomials.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -293,7 +293,7 @@ class TracedKernel:
 
     @property
     def has_loops(self) -> bool:
-        return any(not {Op}.issuperset(map(type, body)) for body in self.bodies)
+        return not all(map(_plain, self.bodies))
 
     def with_bodies(
         self,
@@ -325,13 +325,23 @@ def tensors_of(op: Op) -> list[Tensor]:
     return found
 
 
-def operations(nodes: list[Node]) -> Iterator[Op]:
+def operations(nodes: Sequence[Node]) -> Iterator[Op]:
     """The operations of a body, those in loops included."""
+    plain: Any = nodes
+    return iter(plain) if _plain(nodes) else _operations(nodes)
+
+
+def _operations(nodes: Sequence[Node]) -> Iterator[Op]:
     for node in nodes:
         if isinstance(node, Op):
             yield node
         else:
-            yield from operations(node.body)
+            yield from _operations(node.body)
+
+
+def _plain(nodes: Iterable[Node]) -> bool:
+    """Whether there are no loops among nodes."""
+    return {Op}.issuperset(map(type, nodes))
 
 
 def walk(nodes: Iterable[Node]) -> Iterator[Node]:

@@ -86,6 +86,7 @@ class Accesses:
 
 
 _BEGINS, _INSTRUCTION = attrgetter("begins"), attrgetter("instruction")
+_OPERATION = attrgetter("op.row")
 
 
 class Layer(NamedTuple):
@@ -173,8 +174,8 @@ class Body:
         for row, mine, _ in self._columns:
             if row.control or row is StorageBegin:
                 fixed[mine[mine < len(steps)]] = True
-            elif any(one.minimum_cores > 1 for one in {steps[at].op.row for at in mine.tolist()}):
-                fixed[mine] = [steps[at].op.row.minimum_cores > 1 for at in mine.tolist()]
+        if any(row.minimum_cores > 1 for row in set(map(_OPERATION, steps))):
+            fixed |= [row.minimum_cores > 1 for row in map(_OPERATION, steps)]
         return fixed
 
     @cached_property

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import pairwise, product
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -159,7 +160,7 @@ def _lists(keys: Integers, values: Integers, count: int) -> Lists:
 
 def _named(body: Body) -> tuple[Integers, Integers] | None:
     """Steps that follow others of their level by the author's word, and these."""
-    wanted = {op for step in body.steps for op in step.op.after}
+    wanted = set[Op]().union(*set(map(attrgetter("op.after"), body.steps)))
     if not wanted:
         return None
     by_op: dict[Op, list[int]] = {}
