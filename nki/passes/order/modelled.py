@@ -50,17 +50,6 @@ def modelled(kernel: TracedKernel, nodes: Sequence[Node]) -> Modelled | None:
     return kept("time", key, lambda: _simulated(kernel, nodes, values))
 
 
-def can_be_modelled(kernel: TracedKernel, nodes: Sequence[Node]) -> bool:
-    """Whether some nodes have a time (`modelled`)."""
-    if launch_sizes(kernel, nodes) is None:
-        return False
-    try:
-        in_order([*from_outside(nodes), *nodes], TARGETS[kernel.target], search=False)
-    except NeuronError:
-        return False
-    return True
-
-
 def modelled_ns(kernel: TracedKernel, nodes: Sequence[Node]) -> float | None:
     """How long some nodes take (`modelled`)."""
     found = modelled(kernel, nodes)

@@ -26,7 +26,7 @@ from nki.ir.nodes import Loop, Node, Op, Register, Tensor, TracedKernel, While, 
 from nki.ir.rewrite import with_body
 from nki.passes.analysis.content import Content, kept
 from nki.passes.order.list_schedule import NEVER, StretchTensors, list_schedule
-from nki.passes.order.modelled import can_be_modelled, from_outside, modelled_ns, some_trips
+from nki.passes.order.modelled import from_outside, launch_sizes, modelled_ns, some_trips
 from nki.passes.order.precedence import Precedence
 from nki.passes.order.schedule import WINDOW, Timing, busy_ns, costs_of, timing_columns, waiting_ns
 from nki.passes.order.trips import trip_count
@@ -235,10 +235,11 @@ class _Body:
             sample = stretch.first(SAMPLE)
             if self._keeps_busy(sample):
                 return None
-        if stretch.around is not None and sample is stretch:
+        # Up to a window the author's order, as it is scheduled later, is estimated to take as long.
+        if stretch.around is not None and WINDOW < len(stretch.operations) <= SAMPLE:
             likely = stretch.order(WINDOWS[0])
             if likely.spent < SURE * stretch.order(WINDOW).spent:
-                if can_be_modelled(self.kernel, stretch.modelled(likely.numbers)):
+                if launch_sizes(self.kernel, stretch.operations) is not None:
                     return likely.numbers
         author = modelled_ns(self.kernel, sample.modelled(range(len(sample.operations))))
         if author is None or author <= BOUND * sample.bound * sample.trips:

@@ -12,8 +12,9 @@ from nki.ir.nodes import Op, Register, tensors_of
 from nki.ir.rewrite import form_registers
 from nki.passes.analysis.body import Body
 from nki.passes.analysis.channels import Channels, CoreFacts
-from nki.passes.analysis.dependences import Dependences, carries, neighbours
+from nki.passes.analysis.dependences import Dependences, neighbours
 from nki.passes.analysis.steps import ENGINE_INDEX, Level, Step
+from nki.passes.order.schedule import carried_state
 
 
 class Precedence:
@@ -29,10 +30,8 @@ class Precedence:
         self, operations: Sequence[Op], target: Target, variables: frozenset[Register]
     ) -> None:
         self.body = body_of(operations, target, variables)
-        units = [self.body.operation(number) for number in range(len(operations))]
         context = CoreFacts([], self.body.written, None, Channels(0))
-        carried = set().union(*map(carries, units))
-        before, after = Dependences(self.body, context, carried).of_operations()
+        before, after = Dependences(self.body, context, carried_state(self.body)).of_operations()
         others = _registers_kept(operations)
         if any(tensor.address is not None for tensor in self.body.accesses.tensors):
             others += _addresses_kept(operations)
