@@ -13,7 +13,7 @@ from nki.advice.changed import Changed, Line, at_line, line_of
 from nki.ir.begins import begin, begun_by
 from nki.ir.nodes import Access, Loop, Node, Op, Tensor, TracedKernel
 from nki.ir.replace import Renamed, seen_through
-from nki.ir.rewrite import Cloner, Numbering
+from nki.ir.rewrite import Cloner, Numbering, Original
 from nki.transformations.rewrites import (
     TransferOp,
     is_whole,
@@ -275,8 +275,9 @@ def unrolled(node: Loop, times: int, numbering: Numbering) -> Loop:
     """A loop each of whose iterations does what so many did."""
     variable = numbering.register(node.variable)
     body: list[Node] = []
+    original = Original(node.body)
     for copy in range(times):
         value = Affine(copy * node.step, ((variable, 1),))
-        body += Cloner(numbering, {node.variable: value}, suffix=f".{copy}").nodes(node.body)
+        body += Cloner(numbering, {node.variable: value}, suffix=f".{copy}").nodes(original)
     step = node.step * times
     return Loop(variable, node.lower, node.upper, step, body, node.unroll, node.location)

@@ -41,6 +41,26 @@ PLAIN = frozenset(
 which takes longer to find."""
 
 
+class Original:
+    """Nodes of which copies are made, and what is the same for all of them: `begun` are the tensors
+    that begin anywhere inside, `changing` has by operation the fields that a copy may have other
+    values of, and `followed` are the operations that others name as coming first."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self.nodes = list(nodes)
+        self.begun: list[Tensor] = []
+        self.changing: dict[Op, list[int]] = {}
+        self.followed: set[Op] = set()
+        for node in walk(self.nodes):
+            if isinstance(node, Op):
+                if node.row is StorageBegin:
+                    self.begun.append(node.values[0].storage)
+                kinds = enumerate(map(type, node.values))
+                self.changing[node] = [at for at, kind in kinds if kind not in PLAIN]
+                if node.after:
+                    self.followed.update(node.after)
+
+
 class Cloner:
     """Copies nodes with fresh tensors for those begun inside, and registers substituted.
 
@@ -65,15 +85,13 @@ class Cloner:
         self.accesses: dict[int, Access] = {}
         self.ops: dict[Op, Op] = {}
 
-    def nodes(self, nodes: Iterable[Node]) -> list[Node]:
+    def nodes(self, original: Original) -> list[Node]:
         """Copies of the nodes, in order. Tensors begun anywhere inside are fresh."""
-        nodes = list(nodes)
-        for node in walk(nodes):
-            if isinstance(node, Op) and node.row is StorageBegin:
-                tensor = node.values[0].storage
-                if self.begins(tensor):
-                    self.tensors[tensor] = self.numbering.tensor(tensor, self.suffix)
-        return [self._node(node) for node in nodes]
+        self.original = original
+        for tensor in original.begun:
+            if self.begins(tensor):
+                self.tensors[tensor] = self.numbering.tensor(tensor, self.suffix)
+        return [self._node(node) for node in original.nodes]
 
     def begins(self, tensor: Tensor) -> bool:
         """Whether a tensor that begins inside is fresh in the copy."""
@@ -85,18 +103,14 @@ class Cloner:
 
     def _node(self, node: Node) -> Node:
         if isinstance(node, Op):
-            known = self.accesses
-            values = [
-                value
-                if value.__class__ in PLAIN
-                else self._value(value)
-                if (access := known.get(id(value))) is None
-                else access
-                for value in node.values
-            ]
+            values = list(node.values)
+            for at in self.original.changing[node]:
+                known = self.accesses.get(id(values[at]))
+                values[at] = self._value(values[at]) if known is None else known
             after = node.after and tuple(self.ops.get(op, op) for op in node.after)
             copy = Op(node.row, tuple(values), node.location, self.name(node), after)
-            self.ops[node] = copy
+            if node in self.original.followed:
+                self.ops[node] = copy
             return copy
         if isinstance(node, While):
             return While(self._register(node.register), self._body(node.body), node.location)

@@ -18,7 +18,7 @@ from nki.ir.builder.declarations import symbols_in
 from nki.ir.builder.loops import registers_written
 from nki.ir.context import Location
 from nki.ir.nodes import Access, Node, Op, Register, Tensor, TracedKernel
-from nki.ir.rewrite import Cloner, same_form
+from nki.ir.rewrite import Cloner, Original, same_form
 from nki.ir.views.layout import dense_strides
 from nki.ir.views.tensor import NkiTensor, strided
 
@@ -85,7 +85,7 @@ def inline_on(
         for builder, body, own in zip(builders, kernel.bodies, bound)
     ]
     for builder, copy, body, own in zip(builders, copies, kernel.bodies, bound):
-        builder.nodes += copy.nodes(_without_bound(body, own))
+        builder.nodes += copy.nodes(Original(_without_bound(body, own)))
         builder.rolled |= kernel.has_loops
     return [
         bound[0][tensor].view if tensor in bound[0] else _whole(copies[0].tensors[tensor])

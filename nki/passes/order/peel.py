@@ -22,7 +22,7 @@ from isa.operations.control import RegisterAlu
 from isa.target import TARGETS
 from nki.ir.locations import resolve
 from nki.ir.nodes import Loop, Node, Op, Register, Tensor, TracedKernel
-from nki.ir.rewrite import Cloner, Numbering, replace_loops
+from nki.ir.rewrite import Cloner, Numbering, Original, replace_loops
 from nki.verification.hbm_capacity import fits_into_hbm
 
 
@@ -84,6 +84,7 @@ def _peel(
     if not any(True for _ in _predicates(body, node.variable)):
         return None
     nodes: list[Node] = []
+    original = Original(body)
     middle = _next(node.lower, node.step, node.upper, numbering, nodes, node.location)
     pieces = ((node.lower, middle, _in_first), (middle, node.upper, _in_others))
     for lower, upper, decide in pieces:
@@ -94,7 +95,7 @@ def _peel(
             partial(decide, node),
         )
         unroll = node.unroll and decide is _in_others
-        copy = cloner.nodes(body)
+        copy = cloner.nodes(original)
         nodes.append(Loop(variable, lower, upper, node.step, copy, unroll, node.location))
     return nodes
 

@@ -356,17 +356,22 @@ class _Stretch:
         nodes: list[Node] = [*self.in_order(order)]
         return nodes if self.around is None else [some_trips(self.around, self.trips, nodes)]
 
+    @property
+    def load(self) -> Integers:
+        """By memory, what is live at its operations in the author's order."""
+        return self.body.live.loads[:, self.start :][:, : len(self.operations)]
+
     @cached_property
     def uses(self) -> StretchTensors:
-        """Its tensors, and what is live at its operations in the author's order. Of each memory it
-        may fill a share, or as much as is live then."""
+        """Its tensors. Of each memory it may fill a share, or as much as is live in the author's
+        order."""
         live = self.body.live
         numbers: dict[Tensor, int] = {}
         of = []
         for op in self.operations:
             found = dict.fromkeys(filter(live.lives.__contains__, tensors_of(op)))
             of.append([numbers.setdefault(tensor, len(numbers)) for tensor in found])
-        load = live.loads[:, self.start :][:, : len(self.operations)]
+        load = self.load
         held = load[:, 0].tolist()
         rows = []
         for tensor in numbers:
@@ -393,9 +398,12 @@ class _Stretch:
         outer, step = dict.fromkeys(self.variables, "loop"), 0
         if self.around is not None:
             outer[self.around.variable], step = "around", self.around.step
-        uses = self.uses
-        columns = uses.memory, uses.size, uses.first, uses.last, uses.load
-        return step, Content(outer).of(self.operations), *[column.tobytes() for column in columns]
+        content = Content(outer)
+        form = content.of(self.operations)
+        known = self.body.live.lives
+        lives = [known[tensor] for tensor in content.tensors if tensor in known]
+        bounds = [place - self.start for life in lives for place in (life.first, life.last)]
+        return step, form, tuple(bounds), self.load.tobytes()
 
     @cached_property
     def graph(self) -> Precedence:

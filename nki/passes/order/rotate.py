@@ -23,7 +23,7 @@ from isa.operations.control import RegisterAlu, RegisterMove
 from isa.target import TARGETS
 from nki.ir.begins import begun
 from nki.ir.nodes import Loop, Node, Op, Register, TracedKernel, operations, tensors_of, walk
-from nki.ir.rewrite import Cloner, Numbering, form_registers, replace_loops
+from nki.ir.rewrite import Cloner, Numbering, Original, form_registers, replace_loops
 from nki.passes.analysis.content import Content, kept
 from nki.passes.order.independent import most_copies_pay
 from nki.passes.order.modelled import Modelled, launch_sizes, modelled, some_trips
@@ -228,9 +228,10 @@ def _trip(
     variable.upper = bounds[1] - stride
     bodies: list[Node] = []
     is_register = _is_register(node.variable, body)
+    original = Original(body)
     for copy, number in enumerate(copies):
         value = Affine(copy * node.step, ((variable, 1),))
-        bodies += _iteration(node, body, numbering, value, f".{number}", is_register)
+        bodies += _iteration(node, original, numbering, value, f".{number}", is_register)
     return Loop(variable, *bounds, stride, bodies, False, node.location)
 
 
@@ -240,14 +241,15 @@ def _straight(
     """The iterations with some values of the loop's variable, one after the other."""
     result: list[Node] = []
     is_register = _is_register(node.variable, body)
+    original = Original(body)
     for copy, value in enumerate(values, first):
-        result += _iteration(node, body, numbering, value, f".{copy}", is_register)
+        result += _iteration(node, original, numbering, value, f".{copy}", is_register)
     return result
 
 
 def _iteration(
     node: Loop,
-    body: list[Node],
+    original: Original,
     numbering: Numbering,
     value: Any,
     suffix: str,
@@ -266,7 +268,7 @@ def _iteration(
             values = register, RegisterOperation.add, value.terms[0][0], value.constant
             before.append(Op(RegisterAlu, values, node.location))
         value = Affine(0, ((register, 1),))
-    return [*before, *Cloner(numbering, {node.variable: value}, suffix=suffix).nodes(body)]
+    return [*before, *Cloner(numbering, {node.variable: value}, suffix=suffix).nodes(original)]
 
 
 def _is_register(variable: Register, nodes: list[Node]) -> bool:
