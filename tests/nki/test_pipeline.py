@@ -131,6 +131,41 @@ def test_what_fits_at_once_is_left_to_the_scheduler(monkeypatch):
     assert asked
 
 
+def test_where_all_fits_at_once_places_make_no_difference(monkeypatch):
+    """The order is that of a list schedule that asks for places, and smaller windows that do not
+    stop it have the same one."""
+
+    def chains(a, count=8, links=24):
+        out = nl.ndarray((count, *a.shape), dtype=a.dtype, buffer=nl.shared_hbm)
+        for number in range(count):
+            x, y = sbuf(P, a.shape[1]), sbuf(P, a.shape[1])
+            nisa.dma_copy(dst=x, src=a)
+            for _ in range(links):
+                nisa.activation(dst=y, op=nl.square, data=x)
+                nisa.tensor_scalar(dst=x, data=y, op0=nl.add, operand0=float(number))
+            nisa.dma_copy(dst=out[number], src=x)
+        return out
+
+    found = {}
+    stretches = []
+    order = pipeline._Stretch.order
+
+    def observed(self, window):
+        stretches.append(self)
+        return order(self, window)
+
+    monkeypatch.setattr(pipeline._Stretch, "order", observed)
+    Pipeline().run(traced(chains, (P, 64)))
+    stretch = stretches[0]
+    assert not stretch.waits_for_places
+    for window in (1024, 512, 300, 128, 32):
+        found[window] = order(stretch, window)
+    stretch.waits_for_places = True
+    listed = {window: stretch._listed(window) for window in found}
+    assert listed == found
+    assert found[1024].numbers == found[512].numbers != found[32].numbers
+
+
 def test_no_reorder_is_kept(monkeypatch):
     monkeypatch.setattr(pipeline, "WINDOW", 0)
 

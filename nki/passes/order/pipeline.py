@@ -25,7 +25,7 @@ from nki.ir.begins import begun
 from nki.ir.nodes import Loop, Node, Op, Register, Tensor, TracedKernel, While, tensors_of
 from nki.ir.rewrite import with_body
 from nki.passes.analysis.content import Content, kept
-from nki.passes.order.list_schedule import NEVER, StretchTensors, list_schedule
+from nki.passes.order.list_schedule import NEVER, NO_TENSORS, StretchTensors, list_schedule
 from nki.passes.order.modelled import from_outside, launch_sizes, modelled_ns, some_trips
 from nki.passes.order.precedence import Precedence
 from nki.passes.order.schedule import WINDOW, Timing, busy_ns, costs_of, timing_columns, waiting_ns
@@ -214,7 +214,7 @@ class _Body:
         if len(operations) < FEW:
             return nodes
         stretch = _Stretch(self, operations, begun(nodes), start, variables, around)
-        if len(operations) <= WINDOW and stretch.fits_at_once():
+        if len(operations) <= WINDOW and stretch.fit_at_once(self.live.capacity):
             return nodes
         if len(operations) > SAMPLE:
             order = self._order(stretch)
@@ -310,12 +310,13 @@ class _Live:
 
 
 class _Found(NamedTuple):
-    """An order that was found with a window: the numbers of operations, and how long they take by
-    the list schedule's own estimate."""
+    """An order that was found with a window: the numbers of operations, how long they take by the
+    list schedule's own estimate, and by how many places one leaves the author's order at most."""
 
     numbers: list[int]
     spent: float
     window: int
+    reach: int
 
 
 class _Stretch:
@@ -339,7 +340,7 @@ class _Stretch:
         self.variables = variables
         self.around = around
         self.trips = 1 if around is None else _timed_trips(around)
-        self._found: dict[int, _Found] = {}
+        self._found: list[_Found] = []
 
     def first(self, count: int) -> _Stretch:
         """The first of its operations."""
@@ -384,13 +385,18 @@ class _Stretch:
         capacity = np.maximum(share, load.max(axis=1))
         return StretchTensors.of(of, rows, load, capacity, np.array(held, np.int64))
 
-    def fits_at_once(self) -> bool:
+    def fit_at_once(self, capacity: Integers | tuple[int, ...]) -> bool:
         """Whether there is room for all its tensors at once: then no operation waits for a place,
         and the scheduler finds the best order behind the places."""
         uses = self.uses
         taken = uses.held.copy()
         np.add.at(taken, uses.memory, np.where(uses.first >= 0, uses.size, 0))
-        return bool((taken <= self.body.live.capacity).all())
+        return bool((taken <= capacity).all())
+
+    @cached_property
+    def waits_for_places(self) -> bool:
+        """Whether an operation may have to wait for a place in the memory that may be filled."""
+        return not self.fit_at_once(self.uses.capacity)
 
     def form(self) -> Any:
         """Equal for stretches that get the same order: that do the same to tensors alike, which
@@ -422,20 +428,27 @@ class _Stretch:
         return max(busy_ns(timings[number] for number in which.tolist()))
 
     def order(self, window: int) -> _Found:
-        """The order with one window."""
-        if window not in self._found:
-            self._found[window] = self._listed(window)
-        return self._found[window]
+        """The order with one window. It is that of a larger one which leaves the author's order by
+        less than this one allows, where no operation waits for a place."""
+        for found in self._found:
+            if found.reach < window <= found.window and not self.waits_for_places:
+                return found._replace(window=window)
+        self._found.append(self._listed(window))
+        return self._found[-1]
 
     def _listed(self, window: int) -> _Found:
+        """The order with one window, by the list schedule."""
         timings, which = self.timings
         order = np.arange(which.size)
         ends = np.array([0]), np.array([which.size])
         columns = which, *timing_columns(timings), *self.graph.before, *self.graph.after
-        uses = self.uses._replace(load=self.uses.load.copy())
+        uses = NO_TENSORS
+        if self.waits_for_places:
+            uses = self.uses._replace(load=self.uses.load.copy())
         times = *waiting_ns(self.body.target), NEVER, window
         spent = list_schedule(which.size, *ends, *columns, *times, *uses, order)
-        return _Found(order.tolist(), spent, window)
+        left = np.minimum.accumulate(order[::-1])[::-1]
+        return _Found(order.tolist(), spent, window, int((order - left).max()))
 
     @cached_property
     def orders(self) -> list[_Found]:
