@@ -284,28 +284,6 @@ class Findings:
         detail = f"{site} ({place}) waits for core {others}, which does not come as often"
         self.found["deadlock"] = Race("absent", site, site, "", detail=detail, code="deadlock")
 
-    def suppliers(self, kind: int, channel: int) -> list[dict[int, int]]:
-        """For each step of a kind, which instructions produced how many of the units that it takes
-        of a channel."""
-        clocks, steps = self.clocks, self.steps
-        amounts = [dict(pairs).get(channel, 0) for pairs in clocks.waits]
-        takes = np.array(amounts, np.int64)[clocks.kind] * (clocks.turn >= 0)
-        last = np.cumsum(takes)
-        part = slice(*clocks.units_begin[channel : channel + 2].tolist())
-        units, sender = clocks.units[part], clocks.sender[part]
-        found = []
-        for signal in np.flatnonzero((clocks.kind == kind) & (takes > 0)).tolist():
-            first, end = int(last[signal] - takes[signal]), int(last[signal])
-            at = int(np.searchsorted(units, first, "right"))
-            taken: dict[int, int] = {}
-            while first < end:
-                number = int(steps.instruction[clocks.step[sender[at]]])
-                upto = min(int(units[at]), end)
-                taken[number] = taken.get(number, 0) + upto - first
-                first, at = upto, at + 1
-            found.append(taken)
-        return found
-
     # -- names --------------------------------------------------------------------------------
 
     def _number(self, step: int) -> int:

@@ -97,20 +97,6 @@ class Kinds:
         self.of = _NONE
         self._numbers: dict[tuple[int, Pairs, Pairs], int] = {}
 
-    def copy(self) -> Kinds:
-        """The same, to be changed."""
-        same = Kinds()
-        same.channels, same.of = self.channels, self.of.copy()
-        same.waits, same.updates = self.waits[:], self.updates[:]
-        return same
-
-    def change(self, instruction: int, waits: Pairs, updates: Pairs) -> int:
-        """Give an instruction a kind of its own, with these channels and amounts."""
-        self.of[instruction] = number = len(self.waits)
-        self.waits.append(waits)
-        self.updates.append(updates)
-        return number
-
     def number(self, core: int, waits: Pairs, updates: Pairs) -> int:
         """The kind of an instruction of a core with these semaphores."""
         if not waits and not updates:
