@@ -1,8 +1,8 @@
 """State of a simulated device: memories, tensors, registers and engine state of every core.
 
-Arenas are zero pages until touched. The partition pitch is padded by 64 bytes, because a pitch
-that is a power of two maps all partitions of a column to the same cache sets (6 to 7 times slower
-column operations).
+Arenas are zero pages until touched. The partition pitch is padded by 64 bytes. A pitch that is a
+power of two maps all partitions of a column to the same cache sets, and operations on columns are
+slower by far.
 """
 
 from __future__ import annotations

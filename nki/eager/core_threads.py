@@ -22,7 +22,7 @@ class _Stopped(BaseException):
 class CoreThread(Iterator[Arrival]):
     """A core in a thread of its own that runs only while `next` waits for it.
 
-    Gives the barriers that the core reaches; it goes on behind one at the `next` after it.
+    Each `next` runs the core up to its next barrier, and gives that barrier.
     """
 
     def __init__(self, run: Callable[[Callable[[Arrival], None]], None], core: int) -> None:

@@ -104,7 +104,7 @@ def quantize(dst: Array, scale: Array, values: Array) -> None:
     partitions = values.shape[0]
     groups = values.reshape(partitions // GROUP_PARTITIONS, GROUP_PARTITIONS, -1, 4)
     magnitudes = np.ascontiguousarray(groups).view(np.uint32) & 0x7FFFFFFF
-    # Slices: NumPy takes the maximum over a short last dimension 20 times as slowly.
+    # Slices: NumPy is slow at the maximum over a short last dimension.
     first, second, third, fourth = (magnitudes[..., place] for place in range(4))
     by_word = np.maximum(np.maximum(first, second), np.maximum(third, fourth))
     most = (by_word.max(axis=1) >> 23).astype(np.int32)

@@ -2,8 +2,8 @@
 
 A tile that is loaded from an argument, and only read after that, is a copy. What goes through it
 row by row can read the same elements in HBM instead, so the load is left out. A store is left out
-if nothing else reads its tile and the last result can be written to HBM directly. The two take a
-third of the time of softmax or RMSNorm.
+if nothing else reads its tile and the last result can be written to HBM directly. What that saves
+stands in docs/performance.md.
 
 Results that only go to rows of HBM are written there past the caches. Results that nothing reads
 are not stored, such as the squares of RMSNorm, of which only the sums are used. Transfers that are
@@ -106,8 +106,9 @@ def rows_of(tile: AccessPattern, pattern: AccessPattern) -> TileRows | None:
 
 
 class Seen(NamedTuple):
-    """By access of a core: the access to HBM, of a transfer, at whose rows it takes place, -1 where
-    it stays; and whether its instruction is idle, spared or leaves a tile unread."""
+    """Two findings by access of a core. Where it takes place: the number of a transfer's access to
+    HBM, at whose rows it then is; -1 where it stays on chip. And whether its instruction is idle,
+    spared or leaves a tile unread."""
 
     elsewhere: Integers
     idle: Flags

@@ -246,8 +246,8 @@ def follow_lives(
 
 
 def _meeting(boxes: Integers, others: Integers) -> tuple[Integers, Integers]:
-    """Pairs of boxes, one of each list, that share bytes, sorted by the first. Those of the second
-    are looked for by their size, so that few are looked at in vain."""
+    """Pairs of boxes, one of each list, that share bytes, sorted by the first. The second list is
+    searched size by size, so that few boxes are compared in vain."""
     found = [(np.zeros(0, np.int64),) * 2]
     beyond = int(max(boxes[:, 4].max(initial=0), others[:, 4].max(initial=0))) + 1
     spread = beyond - int(min(boxes[:, 3].min(initial=0), others[:, 3].min(initial=0)))

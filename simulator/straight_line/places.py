@@ -2,8 +2,8 @@
 
 Compiled programs allocate round robin in all of SBUF and PSUM, so that on the device nothing waits
 for memory. On the host instructions run one after the other, in a known order. There memory that
-was left just now is in the cache, and memory that was left long ago is not: with tiles that are
-cold whenever they begin, attention and RMSNorm take 1.5 times as long.
+was left just now is in the cache, and memory that was left long ago is not. What cold tiles cost
+stands in docs/performance.md.
 
 Loading moves each allocation to the lowest bytes that are free from its beginning to its last
 access, in the order of `simulator.streams.take_turns`: fetches from HBM come when nothing else can

@@ -37,8 +37,8 @@ class StraightStream(NamedTuple):
 
 
 class StreamTurns(NamedTuple):
-    """How many cores a program without control flow has, their streams, and whether semaphores are
-    0 in the end."""
+    """The streams of a program without control flow, how many cores it has, and whether semaphores
+    are 0 in the end (`balanced`)."""
 
     cores: int
     streams: list[StraightStream]
@@ -108,9 +108,9 @@ class _Table:
 
 
 class _Kinds:
-    """Numbers for what steers instructions. By the number `waits` and `updates` are (semaphore,
-    amount) pairs, and `meeting` is the number of where the instruction waits for other cores, -1
-    for nowhere. Number 0 is for those that nothing steers.
+    """What steers instructions, by number: the (semaphore, amount) pairs that it `waits` for and
+    `updates`, and the `meeting` at which it waits for other cores, -1 for none. Number 0 is for
+    instructions that nothing steers.
 
     Semaphores have numbers of their own in the whole program. By a meeting and the core that comes,
     `meetings` are pairs for each of the cores: where the visits of a core are counted, and whether

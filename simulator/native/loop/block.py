@@ -101,7 +101,7 @@ class RecordBlock:
 
     def mark(self, boxes: Sequence[MarkedBox], shadow: Shadow) -> None:
         """Tell all operands where their marks are, and those that stay where they are in which
-        region they lie. If another one that holds them should live, Python finds it."""
+        region they lie. If another region that holds them should live, Python finds that."""
         for place in self.operands():
             space, window = shadow.spaces[place.window.buffer], place.window
             size, shape, strides = window.dtype.itemsize, window.shape, window.strides

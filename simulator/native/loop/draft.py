@@ -1,4 +1,5 @@
-"""Drafts what the record of an instruction needs: its operands' words, jobs, and tables of both."""
+"""The draft of a record: words of the instruction's operands and jobs, and the tables that they
+name."""
 
 from __future__ import annotations
 

@@ -15,8 +15,9 @@ from simulator.views import Window
 
 
 class SharedTemplates:
-    """Templates by what they do, layouts of windows, and where regions begin. `boxes` are where the
-    allocations lie that accesses are known to be in, by number."""
+    """What the streams of a core have in common: templates by what they do, numbers of layouts of
+    windows, and where regions begin. `boxes`: by number, where the allocations lie that accesses
+    are known to be in."""
 
     def __init__(self, memory: WordMemory, boxes: Sequence[MarkedBox]) -> None:
         self.boxes = boxes
