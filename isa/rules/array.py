@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from isa.enums import MatmulPerfMode
@@ -11,7 +12,6 @@ from isa.rules.form import (
     at_most,
     largest,
     partitions,
-    product,
     rule,
     shape_text,
 )
@@ -34,7 +34,7 @@ def in_pairs(call: OperationCall) -> bool:
 
 def columns(call: OperationCall, access: Any) -> Any:
     """Columns that a matmul input has in each partition: elements, pairs of them counted once."""
-    return product(access.shape[2 if in_pairs(call) else 1 :])
+    return math.prod(access.shape[2 if in_pairs(call) else 1 :])
 
 
 @rule(
@@ -194,7 +194,7 @@ def matmul_mx_sizes(call: OperationCall) -> Violation | None:
     rows, limit = tile_limits(call)
     for name, most in (("stationary", limit), ("moving", moving_limit(call).value)):
         access = call.field(name)
-        count = product(access.shape[1:])
+        count = math.prod(access.shape[1:])
         if not at_most(count, most):
             return Violation(
                 "tile-limit",
@@ -211,7 +211,7 @@ def matmul_mx_sizes(call: OperationCall) -> Violation | None:
             hint="Pad the contraction with zeros.",
             operand="stationary",
         )
-    width = product(call.stationary.shape[1:])
+    width = math.prod(call.stationary.shape[1:])
     if width % 2 != 0:
         return Violation(
             "tile-limit",

@@ -7,6 +7,7 @@ attributes, so their verdict can be remembered for all calls of the same signatu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -114,12 +115,12 @@ def partitions(access: Any) -> Any:
 
 def free_elements(access: Any) -> Any:
     """Elements per partition of an on-chip access."""
-    return product(access.shape[1:])
+    return math.prod(access.shape[1:])
 
 
 def stored_elements(access: Any) -> Any:
     """Elements of a partition that an on-chip access touches; what a stride of 0 repeats is one."""
-    return product(
+    return math.prod(
         size
         for size, stride in zip(access.shape[1:], access.strides[1:])
         if not (type(stride) is int and stride == 0)
@@ -128,14 +129,7 @@ def stored_elements(access: Any) -> Any:
 
 def elements(access: Any) -> Any:
     """All elements of an access."""
-    return product(access.shape)
-
-
-def product(sizes: Any) -> Any:
-    count: Any = 1
-    for size in sizes:
-        count = count * size
-    return count
+    return math.prod(access.shape)
 
 
 def at_most(size: Any, limit: int) -> bool:

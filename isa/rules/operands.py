@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from numbers import Integral
 from typing import Any
 
@@ -20,7 +21,6 @@ from isa.rules.form import (
     listed,
     partitions,
     plural,
-    product,
     rule,
     shape_text,
 )
@@ -86,7 +86,7 @@ def same_shape(left: str, right: str, document: str) -> Rule:
             f"{left} is {shape_text(one)}, {right} is {shape_text(other)}",
             why=f"{left} and {right} have the same shape here.",
             hint=f"Take {right}.reshape({tuple(one.shape)})."
-            if product(one.shape) == product(other.shape)
+            if math.prod(one.shape) == math.prod(other.shape)
             else "",
             operand=right,
         )
@@ -270,7 +270,7 @@ def pattern_covers(pattern: str, dst: str) -> Rule:
                     f"{pattern} has the step {step}, expected an integer of 32 bits",
                     operand=pattern,
                 )
-        count = product(pair[1] for pair in pairs)
+        count = math.prod(pair[1] for pair in pairs)
         if count == free_elements(tensor):
             return None
         return Violation(
@@ -376,7 +376,7 @@ def reduce_axes(call: OperationCall) -> Violation | None:
             else "Reorder the view's dimensions, or transpose the tile with nisa.nc_transpose.",
             operand="axis",
         )
-    rows, kept = partitions(call.data), product(call.data.shape[1 : axes[0]])
+    rows, kept = partitions(call.data), math.prod(call.data.shape[1 : axes[0]])
     if partitions(call.dst) == rows and free_elements(call.dst) == kept:
         return None
     return Violation(
@@ -393,7 +393,7 @@ def _reduced_dst(call: OperationCall, rows: int, kept: int) -> str:
     """How to write a dst that fits: a slice of the one that is there, or a tile of its own."""
     dst = call.dst
     column = [f"0:{rows}", *[":"] * (len(dst.shape) - 2), f"0:{kept}"]
-    inside = product(dst.shape[1:-1]) == 1 and dst.shape[0] >= rows and dst.shape[-1] >= kept
+    inside = math.prod(dst.shape[1:-1]) == 1 and dst.shape[0] >= rows and dst.shape[-1] >= kept
     tile = f"nl.ndarray(({rows}, {kept}), dtype=nl.{dst.dtype}, buffer=nl.sbuf)"
     return f"Make it {tile}" + (f", or write to dst[{', '.join(column)}]." if inside else ".")
 

@@ -125,12 +125,9 @@ class Tensor:
         return f"<{self.memory.value} {self.name} {self.dtype}{list(self.shape)}>"
 
 
-def bytes_of(tensor: Tensor) -> Any:
+def bytes_of(tensor: Any) -> Any:
     """The bytes of a tensor: an int or a polynomial."""
-    total: Any = DTYPES[tensor.dtype].size
-    for count in tensor.shape:
-        total = total * count
-    return total
+    return DTYPES[tensor.dtype].size * prod(tensor.shape)
 
 
 class Access:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from isa.dtypes import DTYPES, DTypeLike, normalise
@@ -11,7 +12,6 @@ from isa.operations.dma import DmaCopy, DmaTranspose
 from isa.operations.gpsimd import AffineSelect
 from isa.operations.tensor import NcMatmul, NcTranspose
 from nki.ir.context import caller
-from nki.ir.views.layout import product
 from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.emitter import FLOAT, Emitter, dtype_of
 
@@ -48,7 +48,7 @@ def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
         transposed = e.part(_transposed(left), left.dtype, Memory.psum)
         e(NcTranspose, dst=transposed, data=left)
         left = e.in_sbuf(transposed)
-    rows, columns = product(left.shape[1:]), product(right.shape[1:])
+    rows, columns = math.prod(left.shape[1:]), math.prod(right.shape[1:])
     result = e.result((rows, columns), FLOAT, Memory.psum)
     e(NcMatmul, dst=result, stationary=left, moving=right)
     return result
@@ -127,7 +127,7 @@ def _by_engine(src: NkiTensor) -> bool:
 
 
 def _transposed(tile: NkiTensor) -> tuple[Any, Any]:
-    return product(tile.shape[1:]), tile.shape[0]
+    return math.prod(tile.shape[1:]), tile.shape[0]
 
 
 def _not_2d(e: Emitter, tensor: NkiTensor) -> NeuronError:

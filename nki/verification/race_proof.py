@@ -16,6 +16,7 @@ from isa.binding import bind
 from isa.errors import NeuronError
 from isa.machine.control import LoopBegin
 from isa.program import Program
+from nki.ir.builder.guards import largest_size
 from simulator.malformed import refuses_malformed
 from simulator.races.happens_before import Race, check
 
@@ -25,9 +26,6 @@ enough for every pair of neighbouring iterations."""
 
 SIZES = 32
 """Most sets of sizes that a program is proved for."""
-
-_UNLIMITED = 1 << 20
-"""How far sizes are looked for when a symbol has no maximum."""
 
 
 @refuses_malformed
@@ -112,7 +110,7 @@ def representative_sizes(program: Program) -> list[dict[str, int]]:
         if all(evaluate(form, sizes) >= 0 for form, _ in program.guards):
             found.setdefault(tuple(_trips(loop, sizes) for loop in loops), sizes)
     # Guards were decided as they go at the largest sizes, so those pass them all.
-    largest = {symbol.name: _largest_of(symbol) for symbol in program.symbols}
+    largest = {symbol.name: largest_size(symbol) for symbol in program.symbols}
     return list(found.values()) or [largest]
 
 
@@ -159,22 +157,16 @@ def _candidates(program: Program, loops: list[Bounds]) -> Iterator[dict[str, int
     # Remainders run for some sizes and not for larger ones: each for one of these.
     for symbol in program.symbols:
         size, unit = 1, symbol.multiple_of
-        while size < _largest_of(symbol):
+        while size < largest_size(symbol):
             if size >= symbol.minimum:
-                yield smallest | {symbol.name: min(-(-size // unit) * unit, _largest_of(symbol))}
+                yield smallest | {symbol.name: min(-(-size // unit) * unit, largest_size(symbol))}
             size *= 2
-
-
-def _largest_of(symbol: Any) -> int:
-    if symbol.maximum is not None:
-        return int(symbol.maximum)
-    return int(max(symbol.minimum, _UNLIMITED // symbol.multiple_of * symbol.multiple_of))
 
 
 def _first_size(symbol: Any, loop: Bounds, trips: int, others: Mapping[str, int]) -> int:
     """The smallest size of a symbol for which a loop runs at least `trips` times; else the
     largest. Trip counts are taken to grow with the size."""
-    low, high = symbol.minimum // symbol.multiple_of, _largest_of(symbol) // symbol.multiple_of
+    low, high = symbol.minimum // symbol.multiple_of, largest_size(symbol) // symbol.multiple_of
     while low < high:
         middle = (low + high) // 2
         if _trips(loop, {**others, symbol.name: middle * symbol.multiple_of}) >= trips:

@@ -38,7 +38,7 @@ class Guards:
         author = self.location or author_location()
         if _picks_either(predicate, author):
             return True
-        largest = {s.name: _largest(s) for s in symbols_of(form)}
+        largest = {s.name: largest_size(s) for s in symbols_of(form)}
         holds = predicate.evaluate(largest)
         kept = predicate if holds else predicate.negate()
         value = evaluate(form, largest)
@@ -58,7 +58,8 @@ def _picks_either(predicate: Predicate, author: Any) -> bool:
     return author.__class__ is tuple and any(is_call(author, name) for name in ("min", "max"))
 
 
-def _largest(symbol: Any) -> int:
+def largest_size(symbol: Any) -> int:
+    """The largest size of a launch symbol that is tried: of one without limit, a large one."""
     if symbol.maximum is not None:
         return int(symbol.maximum)
     return int(max(symbol.minimum, _UNLIMITED // symbol.multiple_of * symbol.multiple_of))

@@ -8,11 +8,10 @@ from types import GeneratorType
 from typing import Any
 
 from isa.affine import identical
-from isa.dtypes import DTYPES
 from isa.errors import NeuronError
 from nki.ir.context import Location
 from nki.ir.locations import resolve
-from nki.ir.nodes import Tensor
+from nki.ir.nodes import Tensor, bytes_of
 from nki.ir.views.tensor import NkiTensor
 
 
@@ -78,7 +77,7 @@ def result_of(item: Any) -> NkiTensor:
             what=f"the kernel returns {_written(storage)}, which is in {storage.memory.value}",
         )
     whole = (
-        identical(_bytes(item), _bytes(storage))
+        identical(bytes_of(item), bytes_of(storage))
         and identical(item.offset, 0)
         and not item.is_indirect()
         and item.is_contiguous()
@@ -108,13 +107,6 @@ def no_result(view: NkiTensor, why: str) -> NeuronError:
         why=why,
         hint="Allocate the result in the shape to return, and write views of it.",
     )
-
-
-def _bytes(tensor: NkiTensor | Tensor) -> Any:
-    product: Any = DTYPES[tensor.dtype].size
-    for size in tensor.shape:
-        product = product * size
-    return product
 
 
 def alike(left: NkiTensor | Tensor, right: NkiTensor | Tensor) -> bool:

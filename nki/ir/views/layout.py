@@ -6,6 +6,7 @@ symbol. Shapes and strides are tuples, strides in elements.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,14 +14,6 @@ from isa.affine import Polynomial, identical
 from isa.affine.polynomial import exact_quotient
 from isa.errors import NeuronError
 from nki.ir.views.indexing import index_form
-
-
-def product(sizes: Sequence[Any]) -> Any:
-    """The number of elements of a shape."""
-    result: Any = 1
-    for size in sizes:
-        result = result * size
-    return result
 
 
 def dense_strides(shape: Sequence[Any]) -> tuple[Any, ...]:
@@ -48,17 +41,17 @@ def infer(shape: Sequence[Any], total: Any, what: str) -> tuple[Any, ...]:
     if len(unknown) > 1:
         raise NeuronError("reshape", what=f"{what} has more than one -1: {list(shape)}")
     if unknown:
-        known = product([size for i, size in enumerate(sizes) if i != unknown[0]])
+        known = math.prod([size for i, size in enumerate(sizes) if i != unknown[0]])
         quotient = None if identical(known, 0) else exact_quotient(total, known)
         if quotient is None:
             raise NeuronError("reshape", what=f"{total} elements do not fill {what} {list(shape)}")
         sizes[unknown[0]] = quotient
     if any(type(size) is int and size < 1 for size in sizes):
         raise NeuronError("reshape", what=f"{what} {list(shape)} has a size below 1")
-    if not identical(product(sizes), total):
+    if not identical(math.prod(sizes), total):
         raise NeuronError(
             "reshape",
-            what=f"{what} {list(shape)} has {product(sizes)} elements, the view has {total}",
+            what=f"{what} {list(shape)} has {math.prod(sizes)} elements, the view has {total}",
             hint="Choose sizes with as many elements, or slice the view first.",
         )
     return tuple(sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -103,7 +104,7 @@ def by_partition(
     """
     if not pitch or not strides or not view.shape or identical(strides[0], pitch):
         return strides
-    own = layout.product(view.shape[1:]) * scale.old_size
+    own = math.prod(view.shape[1:]) * scale.old_size
     step = view.strides[0] * scale.old_size
     next_one = identical(strides[0] * scale.new_size, own)
     whole_rows = identical(step, pitch * scale.new_size)
@@ -174,7 +175,7 @@ def check_reach(
             f"{storage.shape[0]}",
         )
     else:
-        limit = DtypeScale(storage.dtype, scale.new).form(layout.product(storage.shape), "size")
+        limit = DtypeScale(storage.dtype, scale.new).form(math.prod(storage.shape), "size")
     message = f"elements {start} to {last} of {view.storage.name!r}, which has {limit}"
     require(start, message)
     require(limit - 1 - last, message + (" a partition" if pitch else ""))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, cast
 
 from isa.affine import affine, identical
@@ -10,7 +11,6 @@ from isa.errors import NeuronError
 from nki.ir.context import current
 from nki.ir.locations import author_location
 from nki.ir.nodes import Access, Register
-from nki.ir.views import layout
 from nki.ir.views.indexing import index_form
 from nki.ir.views.shape_views import ShapeViews
 
@@ -24,7 +24,7 @@ def scalar_index(view: ShapeViews, index: Any) -> Any:
     if isinstance(index, Register):
         return affine(index)
     if isinstance(index, ShapeViews):
-        size = layout.product(index.shape)
+        size = math.prod(index.shape)
         if index.storage.memory is not Memory.sbuf or not identical(size, 1):
             raise NeuronError(
                 "indirect",
@@ -53,7 +53,7 @@ def index_rows(view: ShapeViews, vector_offset: Any, one_column: bool = True) ->
         not isinstance(vector_offset, Access)
         or vector_offset.storage.memory is not Memory.sbuf
         or vector_offset.dtype not in ("int32", "uint32")
-        or (one_column and not identical(layout.product(vector_offset.shape[1:]), 1))
+        or (one_column and not identical(math.prod(vector_offset.shape[1:]), 1))
     ):
         raise NeuronError(
             "indirect",

@@ -5,6 +5,7 @@ Dimension 0 is fixed on chip (partitions) and in views with an index per row.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Self, TypeVar
 
@@ -256,7 +257,7 @@ class ShapeViews(Access):
         (4, 3)
         """
         kept = 1 if self.storage.memory.on_chip or self.vector_offset is not None else 0
-        sizes = layout.infer(shape, layout.product(self.shape), "shape")
+        sizes = layout.infer(shape, math.prod(self.shape), "shape")
         if kept and not identical(sizes[0], self.shape[0]):
             self._keep_first("reshape", list(sizes))
         if self.indirect_dim is not None and self.indirect_dim >= kept:

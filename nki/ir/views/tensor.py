@@ -6,6 +6,7 @@ Views are arithmetic on shape, strides and offset while tracing; they cost nothi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -108,10 +109,10 @@ class NkiTensor(ShapeViews, Shown, NoNumber):
             )
         scale = DtypeScale(storage.dtype, dtype)
         pitch = scale.form(storage.pitch, "partition size")
-        strides, free = layout.dense_strides(sizes), layout.product(sizes)
-        limit = pitch or scale.form(layout.product(storage.shape), "size")
+        strides, free = layout.dense_strides(sizes), math.prod(sizes)
+        limit = pitch or scale.form(math.prod(storage.shape), "size")
         if pitch:
-            strides, free = (pitch, *strides[1:]), layout.product(sizes[1:])
+            strides, free = (pitch, *strides[1:]), math.prod(sizes[1:])
             require(storage.shape[0] - sizes[0], f"{sizes[0]} partitions of {storage.name!r}")
         require(limit - free, f"{free} elements of {storage.name!r}, which has {limit}")
         first = 0 if storage.address is None else storage.address[0]
@@ -154,7 +155,7 @@ class NkiTensor(ShapeViews, Shown, NoNumber):
     @property
     def size(self) -> Any:
         """Number of elements."""
-        return layout.product(self.shape)
+        return math.prod(self.shape)
 
     @property
     def on_chip(self) -> bool:
@@ -542,7 +543,7 @@ class NkiTensor(ShapeViews, Shown, NoNumber):
             )
         count = index.size if num_elem is None else index_form(num_elem, "num_elem")
         require(count - 1, f"num_elem={count}")
-        free = layout.product(self.shape[1:])
+        free = math.prod(self.shape[1:])
         strides = (self.strides[0], 1)
         shape = (self.shape[0], count)
         return strided(
@@ -629,14 +630,14 @@ class NkiTensor(ShapeViews, Shown, NoNumber):
             raise NeuronError("indirect", what=f"vector_offset with indirect_dim={indirect_dim}")
         assert vector_offset is not None
         rows = index_rows(self, vector_offset, one_column=False)
-        columns = layout.product(vector_offset.shape[1:])
+        columns = math.prod(vector_offset.shape[1:])
         if not (identical(shape[0], rows) or shape[0] <= rows * columns):
             raise NeuronError(
                 "indirect",
                 what=f"the pattern has {shape[0]} rows and vector_offset {rows * columns} indices",
                 hint="Give the first pair of the pattern no more rows than there are indices.",
             )
-        total = scale.form(layout.product(storage.shape), "size")
+        total = scale.form(math.prod(storage.shape), "size")
         bound = (total - 1 - start - ends(shape[1:], strides[1:])[1]) // step + 1
         return strided(
             self.storage, scale.new, shape, strides, start, 0, 0, vector_offset, step, bound

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -29,7 +30,6 @@ from isa.rules.form import shown
 from isa.spec import Operation
 from nki.ir.builder.emission import emit
 from nki.ir.context import Location, current
-from nki.ir.views.layout import product
 from nki.ir.views.tensor import NkiTensor
 from nki.language.allocation import allocate
 
@@ -263,7 +263,7 @@ def shapes_agree(x: NkiTensor, y: NkiTensor) -> bool:
 def is_column(column: NkiTensor, tile: NkiTensor) -> bool:
     """Whether `column` has one element for each partition of `tile`."""
     rows = identical(column.shape[0], tile.shape[0])
-    return rows and identical(product(column.shape[1:]), 1)
+    return rows and identical(math.prod(column.shape[1:]), 1)
 
 
 def dtype_of(dtype: Any, default: str) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from isa.errors import NeuronError
-from nki.ir.views.layout import product
 from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.emitter import FLOAT, Emitter, is_column
 
@@ -62,7 +62,7 @@ def statistic(
 
 def inverse_count(e: Emitter, x: NkiTensor, axes: tuple[int, ...]) -> float:
     """1 / the number of elements that each result comes from."""
-    count = product(x.shape[len(x.shape) - len(axes) :])
+    count = math.prod(x.shape[len(x.shape) - len(axes) :])
     if not isinstance(count, int):
         raise NeuronError(
             "value-not-allowed",

@@ -10,6 +10,7 @@ Two boxes that meet are compared element by element where it is known how far ap
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -182,19 +183,12 @@ def _in_hbm(access: Access, tensor: Tensor, variables: frozenset[Register]) -> B
     forms = (*access.shape, *access.strides)
     plain = access.vector_offset is None and all(type(form) is int for form in forms)
     spans = _spans(start, walks, tensor, size)
-    dense = plain and _volume(span[1] for span in spans) == size * _volume(n for _, n in walks)
+    dense = plain and math.prod(span[1] for span in spans) == size * math.prod(n for _, n in walks)
     return Box(spans, access if plain else None, bool(spans) and dense, (start, length))
 
 
 def _is(form: Any, number: int) -> bool:
     return type(form) is int and form == number
-
-
-def _volume(extents: Iterable[Any]) -> Any:
-    total: Any = 1
-    for extent in extents:
-        total = total * extent
-    return total
 
 
 def _spans(

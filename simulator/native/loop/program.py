@@ -43,6 +43,7 @@ from simulator.native.loop.walk import (
     ProgramLoop,
 )
 from simulator.native.loop.written import WRITTEN, new_written
+from simulator.native.plans.plan import address_of
 from simulator.native.plans.table import compiled
 from simulator.native.threads.other_processes import busy
 from simulator.native.threads.team import Team
@@ -127,21 +128,21 @@ class NativeProgram:
         sizes = [core[0].state.sbuf.partition_bytes for core in cores if core]
         self._written = new_written(self._memory, max(sizes, default=0))
         written = ctypes.addressof(self._written)
-        self._queue = new_queue(self._memory, _address(strips), threads, written)
+        self._queue = new_queue(self._memory, address_of(strips), threads, written)
         products = compiled(QueuedProducts())
         flush_products = compiled(FlushProducts())
-        self._products = new_products(self._memory, _address(products), threads, written)
+        self._products = new_products(self._memory, address_of(products), threads, written)
         self._program = self._memory.words(
             PROGRAM.words(
                 streams=ctypes.addressof(self._streams),
                 streams_count=len(self._preparations),
-                callback=_address(self._callback),
+                callback=address_of(self._callback),
                 no_space=ctypes.addressof(self._memory.words([0, 0])),
                 queue=ctypes.addressof(self._queue),
-                flush=_address(flush),
+                flush=address_of(flush),
                 products=ctypes.addressof(self._products),
-                flush_products=_address(flush_products),
-                settle=_address(compiled(Settle())),
+                flush_products=address_of(flush_products),
+                settle=address_of(compiled(Settle())),
                 watched=int(watch is not None),
             )
         )
@@ -367,9 +368,3 @@ def _answers(reference: weakref.ref[NativeProgram]) -> Generator[int, int, None]
             if (interrupted := reference()) is not None:
                 interrupted._error = error
                 del interrupted
-
-
-def _address(function: Any) -> int:
-    place = ctypes.cast(function, ctypes.c_void_p).value
-    assert place is not None
-    return place
