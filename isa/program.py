@@ -77,7 +77,7 @@ class SourceLocation:
 
 
 @dataclass(slots=True)
-class StorageRecord:
+class OnChipAllocation:
     """An on-chip allocation, for the SBUF map, uninitialised-read checks and messages."""
 
     name: str
@@ -92,7 +92,7 @@ class StorageRecord:
 
 
 def allocation_bounds(
-    storages: Sequence[StorageRecord], pattern: AccessPattern
+    storages: Sequence[OnChipAllocation], pattern: AccessPattern
 ) -> tuple[int, int] | None:
     """First and one-after-last byte, within a partition, of the on-chip allocations in which an
     access lies when its registers are 0; None when there are none. Several have the same bytes at
@@ -107,8 +107,8 @@ def allocation_bounds(
 
 
 def allocations_of(
-    storages: Sequence[StorageRecord], pattern: AccessPattern
-) -> list[StorageRecord]:
+    storages: Sequence[OnChipAllocation], pattern: AccessPattern
+) -> list[OnChipAllocation]:
     """The on-chip allocations in which an access lies when its registers are 0."""
     memory, first, offset = pattern.memory.value, pattern.start_partition, pattern.offset
     return [
@@ -127,7 +127,7 @@ class CoreProgram:
 
     streams: dict[Engine, MutableSequence[Instruction]]
     queues: list[Queue]
-    storages: MutableSequence[StorageRecord] = field(default_factory=list)
+    storages: MutableSequence[OnChipAllocation] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from isa.columns import Integers, numbered, places
 from isa.columns.column_list import ColumnList
-from isa.program import StorageRecord
+from isa.program import OnChipAllocation
 
 UNNUMBERED = -1
 """The number of a name that does not end with one."""
@@ -24,7 +24,7 @@ _MOST_DIGITS = 16
 
 
 class StorageForm(NamedTuple):
-    """What a `StorageRecord` says but for its offset and the number at the end of its name."""
+    """What a `OnChipAllocation` says but for its offset and the number at the end of its name."""
 
     stem: str
     memory: str
@@ -35,11 +35,13 @@ class StorageForm(NamedTuple):
     bytes_per_partition: int
     location: int
 
-    def record(self, number: int, offset: int) -> StorageRecord:
+    def record(self, number: int, offset: int) -> OnChipAllocation:
         """The allocation of this form with that number, which may be `UNNUMBERED`."""
         stem, memory, dtype, shape, start, partitions, size, location = self
         name = stem if number < 0 else f"{stem}{number}"
-        return StorageRecord(name, memory, dtype, shape, start, partitions, offset, size, location)
+        return OnChipAllocation(
+            name, memory, dtype, shape, start, partitions, offset, size, location
+        )
 
 
 class StorageColumns(NamedTuple):
@@ -55,7 +57,7 @@ class StorageColumns(NamedTuple):
     numbers: list[Integers]
 
 
-class Storages(ColumnList[StorageRecord, StorageColumns]):
+class Storages(ColumnList[OnChipAllocation, StorageColumns]):
     """The allocations of a core, in columns until somebody looks at them.
 
     >>> tile = StorageForm("tile", "sbuf", "float32", (128, 4), 0, 128, 16, 0)
@@ -71,13 +73,13 @@ class Storages(ColumnList[StorageRecord, StorageColumns]):
         super().__init__(columns, _records)
 
 
-def _records(columns: StorageColumns) -> Iterator[StorageRecord]:
+def _records(columns: StorageColumns) -> Iterator[OnChipAllocation]:
     following = [iter(numbers.tolist()) for numbers in columns.numbers]
     for key in columns.order.tolist():
         yield columns.forms[key].record(*next(following[key]))
 
 
-def in_columns(storages: Sequence[StorageRecord]) -> StorageColumns:
+def in_columns(storages: Sequence[OnChipAllocation]) -> StorageColumns:
     """Allocations in columns."""
     if isinstance(storages, Storages) and storages.columns is not None:
         return storages.columns

@@ -16,7 +16,7 @@ import numpy as np
 
 from isa.enums import STREAMS, Engine
 from isa.errors import NeuronError
-from isa.program import StorageRecord
+from isa.program import OnChipAllocation
 from simulator.memory import bytes_at_line
 from simulator.numerics.random import initial_states
 
@@ -151,7 +151,7 @@ class CoreState:
         self.psum = Arena(partitions, capacity.psum)
         self.number = number
         self.threads = 1
-        self.allocations: Sequence[StorageRecord] = ()
+        self.allocations: Sequence[OnChipAllocation] = ()
         self.stationary = LoadedTiles()
         self.accumulators: dict[Engine, np.ndarray[Any, Any]] = {
             engine: np.empty(partitions, np.float32) for engine in ACCUMULATING

@@ -45,10 +45,10 @@ from isa.program import (
     ROLES,
     CoreProgram,
     Guard,
+    OnChipAllocation,
     Program,
     Queue,
     SourceLocation,
-    StorageRecord,
     TensorDeclaration,
 )
 from isa.spec import Instruction
@@ -191,7 +191,7 @@ def _encode(
         raise
 
 
-def _write_storages(storages: Sequence[StorageRecord]) -> list[Any]:
+def _write_storages(storages: Sequence[OnChipAllocation]) -> list[Any]:
     """The different forms of allocations, and the rows of their numbers and offsets."""
     from isa.columns.rolled import roll_rows
     from isa.storages import in_columns

@@ -46,10 +46,10 @@ from isa.program import (
     ROLES,
     CoreProgram,
     Guard,
+    OnChipAllocation,
     Program,
     Queue,
     SourceLocation,
-    StorageRecord,
     TensorDeclaration,
 )
 from isa.spec import Instruction
@@ -364,7 +364,7 @@ class _Reader:
         cursor.expect(" location=")
         location = cursor.plain_integer()
         storages.append(
-            StorageRecord(name, memory, dtype, shape, start, partitions, offset, size, location)
+            OnChipAllocation(name, memory, dtype, shape, start, partitions, offset, size, location)
         )
 
     def _begin_stream(self, cursor: Cursor) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from isa.program import StorageRecord
+from isa.program import OnChipAllocation
 
 _WIDTH, _ROW, _MOST_ROWS = 640, 14, 24
 _COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#9d755d")
 
 
-def memory_map(storages: Sequence[StorageRecord], capacity: int, title: str) -> str:
+def memory_map(storages: Sequence[OnChipAllocation], capacity: int, title: str) -> str:
     """Allocations over the bytes of a partition; those that share bytes, at different times, stand
     below each other. Names and sizes show under the pointer."""
     ends: list[int] = []
@@ -36,7 +36,7 @@ def memory_map(storages: Sequence[StorageRecord], capacity: int, title: str) -> 
     )
 
 
-def _shape(storage: StorageRecord, row: int, scale: float) -> str:
+def _shape(storage: OnChipAllocation, row: int, scale: float) -> str:
     colour = _COLOURS[sum(storage.name.encode()) % len(_COLOURS)]
     shape = " x ".join(map(str, storage.shape))
     text = (

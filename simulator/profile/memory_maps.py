@@ -13,7 +13,7 @@ from isa.dtypes import DTYPES
 from isa.enums import Engine, Memory
 from isa.files.stream import StreamColumns, moving
 from isa.machine.control import StorageBegin
-from isa.program import Program, StorageRecord
+from isa.program import OnChipAllocation, Program
 from isa.target import resolve
 from simulator.timing.timeline import CoreTimeline, Track
 
@@ -97,7 +97,7 @@ def _allocations(columns: StreamColumns) -> list[tuple[int, AccessPattern, int]]
     return sorted(found, key=lambda one: one[0])
 
 
-def _names(storages: Sequence[StorageRecord], rows: Sequence[tuple[float, MapBox]]) -> list[str]:
+def _names(storages: Sequence[OnChipAllocation], rows: Sequence[tuple[float, MapBox]]) -> list[str]:
     """The name of each allocation: those of one place have their names in the order of time."""
     known: dict[tuple[Any, ...], list[str]] = {}
     for one in storages:

@@ -21,7 +21,7 @@ import numpy as np
 from isa.access import AccessPattern
 from isa.errors import NeuronError
 from isa.errors.calls import named_arguments
-from isa.program import CoreProgram, Program, StorageRecord
+from isa.program import CoreProgram, OnChipAllocation, Program
 from isa.spec import Instruction
 from isa.target import resolve
 from simulator.profile.files import complete
@@ -218,7 +218,7 @@ def describe_operand(pattern: AccessPattern, program: Program, core: int) -> str
     return f"{name}{shape} {pattern.dtype} in {pattern.memory.value}"
 
 
-def _storage_name(pattern: AccessPattern, storages: Sequence[StorageRecord]) -> str:
+def _storage_name(pattern: AccessPattern, storages: Sequence[OnChipAllocation]) -> str:
     """Names of the allocations that cover the first byte of an operand; more than one may have
     lived there, one after the other."""
     offset = pattern.offset if isinstance(pattern.offset, int) else 0

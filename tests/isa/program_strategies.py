@@ -20,11 +20,11 @@ from isa.machine import MACHINE_INSTRUCTIONS
 from isa.program import (
     CoreProgram,
     Guard,
+    OnChipAllocation,
     Program,
     Queue,
     RegisterReference,
     SourceLocation,
-    StorageRecord,
     TensorDeclaration,
 )
 from isa.spec import Instruction
@@ -162,7 +162,7 @@ def cores(symbolic: bool) -> st.SearchStrategy[CoreProgram]:
         st.lists(st.builds(Queue, TEXTS, st.sampled_from(SEQUENCERS)), max_size=2),
         st.lists(
             st.builds(
-                StorageRecord,
+                OnChipAllocation,
                 TEXTS,
                 st.sampled_from(["sbuf", "psum"]),
                 st.sampled_from(list(DTYPES)),

@@ -39,11 +39,11 @@ from isa.machine.elementwise import TensorTensor
 from isa.program import (
     CoreProgram,
     Guard,
+    OnChipAllocation,
     Program,
     Queue,
     RegisterReference,
     SourceLocation,
-    StorageRecord,
     TensorDeclaration,
 )
 from isa.spec import Instruction
@@ -74,7 +74,7 @@ def sample() -> Program:
             CoreProgram(
                 {Engine.vector: stream},
                 [Queue("qSyncIO0", Engine.sync)],
-                [StorageRecord("tile", "sbuf", "float32", (128, 512), 0, 128, 0, 2048, 0)],
+                [OnChipAllocation("tile", "sbuf", "float32", (128, 512), 0, 128, 0, 2048, 0)],
             ),
             CoreProgram({Engine.sync: [Instruction(Halt, Engine.sync, ())]}, []),
         ],

@@ -21,7 +21,7 @@ from isa.files.reroll import expand, outline, reroll
 from isa.machine import MACHINE_INSTRUCTIONS
 from isa.machine.control import Branch, Halt, Nop
 from isa.machine.elementwise import Memset, TensorTensor
-from isa.program import CoreProgram, Program, StorageRecord
+from isa.program import CoreProgram, OnChipAllocation, Program
 from isa.spec import Instruction
 
 QUICK = settings(deadline=None, max_examples=20, suppress_health_check=list(HealthCheck))
@@ -48,7 +48,7 @@ def unrolled(rounds: int) -> list[Instruction]:
     return [*stream, Instruction(Halt, Engine.vector, ())]
 
 
-def program(stream: list[Instruction], storages: list[StorageRecord] | None = None) -> Program:
+def program(stream: list[Instruction], storages: list[OnChipAllocation] | None = None) -> Program:
     core = CoreProgram({Engine.vector: stream}, [], storages or [])
     return Program("unrolled", "trn2", [core], [], [], [], [])
 
@@ -146,7 +146,7 @@ NAMES = st.from_regex(r"\A[a-z.]{0,2}0{0,2}[0-9]{0,18}\Z") | st.text(max_size=5)
 @given(st.lists(st.tuples(NAMES, st.integers(0, 2**40)), max_size=20))
 def test_allocations_keep_their_names(rows):
     storages = [
-        StorageRecord(name, "sbuf", "float32", (128, 4), 0, 128, offset, 16, 0)
+        OnChipAllocation(name, "sbuf", "float32", (128, 4), 0, 128, offset, 16, 0)
         for name, offset in rows
     ]
     assert round_trip(program([], storages)).cores[0].storages == storages

@@ -7,13 +7,13 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isa.program import StorageRecord
+from isa.program import OnChipAllocation
 from isa.storages import Storages, in_columns
 
 NAMES = st.sampled_from(["tile", "tile.", "t00", "0", ""])
 NUMBERS = st.sampled_from(["", "0", "7", "12", "10000000000000000", "99999999999999999"])
 RECORDS = st.builds(
-    StorageRecord,
+    OnChipAllocation,
     st.tuples(NAMES, NUMBERS).map("".join),
     memory=st.sampled_from(["sbuf", "psum"]),
     dtype=st.sampled_from(["float32", "bfloat16"]),
@@ -26,9 +26,9 @@ RECORDS = st.builds(
 )
 
 
-def tiles(*names: str) -> list[StorageRecord]:
+def tiles(*names: str) -> list[OnChipAllocation]:
     return [
-        StorageRecord(name, "sbuf", "float32", (128, 4), 0, 128, 64 * number, 16, 1)
+        OnChipAllocation(name, "sbuf", "float32", (128, 4), 0, 128, 64 * number, 16, 1)
         for number, name in enumerate(names)
     ]
 

@@ -16,7 +16,7 @@ import nki.language as nl
 from isa.dtypes import DTYPES
 from isa.files.container import read, write
 from isa.operations.control import StorageBegin
-from isa.program import StorageRecord
+from isa.program import OnChipAllocation
 from nki.ir.nodes import operations
 from nki.pipeline import compile_kernel, optimise
 
@@ -51,7 +51,7 @@ def compared(kernel, *arguments):
 
 def one_record(tensor, placement):
     """The allocation of a tensor, without its line."""
-    return StorageRecord(
+    return OnChipAllocation(
         tensor.name,
         tensor.memory.value,
         tensor.dtype,

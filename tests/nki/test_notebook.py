@@ -11,7 +11,7 @@ import pytest
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from isa.program import StorageRecord
+from isa.program import OnChipAllocation
 from nki.displays.memory_map import memory_map
 
 SETUP = """
@@ -170,7 +170,7 @@ def test_a_timeline_has_what_each_lane_does_at_its_place() -> None:
 
 def test_a_memory_map_puts_what_shares_bytes_below_each_other() -> None:
     def storage(name, offset, size):
-        return StorageRecord(name, "sbuf", "float32", (128, size // 4), 0, 128, offset, size, 0)
+        return OnChipAllocation(name, "sbuf", "float32", (128, size // 4), 0, 128, offset, size, 0)
 
     svg = memory_map(
         [storage("<a>", 0, 400), storage("b", 400, 400), storage("c", 200, 400)], 1000, "t"

@@ -20,7 +20,7 @@ from superfluous_waits import superfluous_waits
 
 from isa.enums import RegisterOperation
 from isa.machine import control
-from isa.program import Program, RegisterReference, StorageRecord
+from isa.program import OnChipAllocation, Program, RegisterReference
 from simulator.execute import ControlTrace
 from simulator.races.happens_before import check
 
@@ -154,7 +154,7 @@ def test_a_loaded_offset_on_chip_stays_in_its_allocation():
         b.fill(SCALAR, sbuf(offset, 8))
         program = b.program()
         program.cores[0].storages = [
-            StorageRecord(name, "sbuf", "uint8", (128, 256), 0, 128, start, 256, 0)
+            OnChipAllocation(name, "sbuf", "uint8", (128, 256), 0, 128, start, 256, 0)
             for name, start in (("first", 0), ("second", 256))
         ]
         return kinds(program)

@@ -7,11 +7,11 @@ from isa.enums import DgeMode, Engine, Memory, OobMode
 from isa.machine import control, dma, elementwise, tensor
 from isa.program import (
     CoreProgram,
+    OnChipAllocation,
     Program,
     Queue,
     RegisterReference,
     SourceLocation,
-    StorageRecord,
     TensorDeclaration,
 )
 from isa.spec import Instruction
@@ -172,4 +172,4 @@ def _evict(b, tiles):
 
 
 def storage(name, memory, offset, size):
-    return StorageRecord(name, memory, "float32", (128, size // 4), 0, 128, offset, size, 0)
+    return OnChipAllocation(name, memory, "float32", (128, size // 4), 0, 128, offset, size, 0)
