@@ -7,11 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from isa import columns
 from isa.columns import by_first_use, distinct, numbered_lists, ordered
 
 LIMITS = np.iinfo(np.int64)
 INTEGER = st.integers(-3, 3) | st.integers(0, 1 << 20) | st.integers(LIMITS.min, LIMITS.max)
 INTEGERS = st.lists(INTEGER, max_size=30).map(lambda values: np.array(values, np.int64))
+
+
+@pytest.fixture(autouse=True, params=[1, 1 << 60], ids=["with places", "alone"])
+def both_ways(request):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "_MANY", request.param)
+        yield
 
 
 @given(INTEGERS)
