@@ -175,6 +175,12 @@ class Target:
         """Bandwidth of all DMA engines of a core together, in bytes per ns."""
         return self.dma_engines.value * self.dma_bytes_per_ns_per_engine.value
 
+    @property
+    def dma_trigger_dynamic_ns(self) -> float:
+        """How long an engine is held to start a transfer at an address that registers have."""
+        hardware = self.hwdge_blocks.value > 0
+        return (self.dma_trigger_hwdge_ns if hardware else self.dma_trigger_swdge_ns).value
+
     def dma_run_bytes_per_ns(self, run: float, loads: bool = True) -> float:
         """What a DMA engine moves of contiguous runs of `run` bytes, besides their descriptors; of
         stores, and on chip, all runs are alike."""

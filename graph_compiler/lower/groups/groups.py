@@ -17,9 +17,12 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
+import numpy as np
+
 from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.groups.members import (
     Member,
+    RowNest,
     RowProduct,
     is_member,
     members_of,
@@ -31,10 +34,14 @@ from graph_compiler.lower.nests.nest import PARTITIONS, UNROLLED, axes_of
 from graph_compiler.lower.products.convolution import ConvolutionStep
 from graph_compiler.lower.products.product import Contraction
 from graph_compiler.lower.products.results import with_nests
+from graph_compiler.schedule.steps import item_size
 from graph_compiler.schedule.views import Buffer
 
 LEAST_ROWS = 32
 """Rows below which partitions would be left idle."""
+
+_LONGEST = 1 << 17
+"""Elements of the longest row that could be on chip."""
 
 _WINDOW = 24
 """Steps that are looked at for one group."""
@@ -59,8 +66,8 @@ class Group:
     read: set[Buffer] = field(default_factory=set)
     apart: set[Buffer] = field(default_factory=set)
     """Buffers that a member reads, or a product writes, otherwise than row by row."""
-    made: dict[Buffer, list[tuple[int, int]]] = field(default_factory=dict)
-    """Elements of a row that are written, as first and last ones of runs without gaps."""
+    made: dict[Buffer, np.ndarray] = field(default_factory=dict)
+    """For each element of a row whether it is written."""
     spans: dict[Buffer, tuple[int, int]] = field(default_factory=dict)
     """The first and last element of a row that members read or write."""
 
@@ -70,14 +77,22 @@ class Group:
 
     def makes(self, buffer: Buffer, first: int = 0, last: int | None = None) -> bool:
         """Whether elements of a row, by default all, were written by members."""
-        last = self.steps[buffer] - 1 if last is None else last
-        for low, high in sorted(self.made.get(buffer, [])):
-            if low <= first <= high:
-                first = high + 1
-        return first > last
+        if buffer not in self.made:
+            return False
+        return bool(self.made[buffer][first : None if last is None else last + 1].all())
+
+    def is_in_pieces(self, buffer: Buffer, least: int) -> bool:
+        """Whether nests write whole rows in pieces, and runs of some are below so many bytes."""
+        writers = [member for member in self.members if member.uses[0].buffer is buffer]
+        if not all(isinstance(member, RowNest) for member in writers) or not self.makes(buffer):
+            return False
+        uses = [member.uses[0] for member in writers]
+        short = any(use.run * item_size(use.type) < least for use in uses)
+        return short and any(use.run < self.steps[buffer] for use in uses)
 
     def takes(self, member: Member) -> bool:
-        """Add a step, if its rows are the group's and it reads some that others do or make."""
+        """Add a step, if its rows are the group's, and others read or make some that it reads,
+        or make the rest of those that it makes."""
         target, *reads = member.uses
         if isinstance(member, RowProduct):
             if not member.sides.device.limits.allows(member.right_bytes()):
@@ -102,7 +117,8 @@ class Group:
                     return False
             elif not use.by_row and use.buffer is target.buffer:
                 return False
-        if self.members and not any(use.by_row and use.buffer in self.steps for use in reads):
+        found = [target, *reads] if isinstance(member, RowNest) else reads
+        if self.members and not any(use.by_row and use.buffer in self.steps for use in found):
             return False
         for use in (target, *reads):
             if use.by_row:
@@ -113,8 +129,9 @@ class Group:
                 self.apart.add(use.buffer)
         self.read.update(use.buffer for use in reads if use.buffer not in self.written)
         self.written.add(target.buffer)
-        if target.by_row and target.dense:
-            self.made.setdefault(target.buffer, []).append((target.low, target.high))
+        if target.by_row and target.step <= _LONGEST:
+            made = self.made.setdefault(target.buffer, np.zeros(target.step, bool))
+            made[target.elements] = True
         self.members.append(member)
         return True
 

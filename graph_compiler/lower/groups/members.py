@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.host_kernels.registers import kind
 from graph_compiler.lower.device import DeviceProgram
@@ -29,20 +31,43 @@ from graph_compiler.schedule.views import Buffer
 
 
 class MemberOperand(NamedTuple):
-    """An operand: `step` elements from row to row, of which it has those from `low` to `high`, with
-    no gaps where it is `dense`. No step where it is not read or written by rows."""
+    """An operand: `step` elements from row to row, of which it has some from `low` to `high`, by
+    the counts and strides of `inner`. No step where it is not read or written by rows."""
 
     buffer: Buffer
     type: str
     step: int
     low: int
     high: int
-    dense: bool
+    inner: tuple[tuple[int, int], ...] = ()
 
     @property
     def by_row(self) -> bool:
         """Whether rows are apart from one another."""
         return self.low >= 0 and self.high < self.step
+
+    @property
+    def dense(self) -> bool:
+        """Whether there are no gaps between its elements of a row."""
+        return math.prod(count for count, _ in self.inner) == self.high - self.low + 1
+
+    @property
+    def run(self) -> int:
+        """How many of its elements follow one another in memory."""
+        run = 1
+        for count, stride in sorted(self.inner, key=lambda axis: abs(axis[1])):
+            if abs(stride) != run:
+                break
+            run *= count
+        return run
+
+    @property
+    def elements(self) -> np.ndarray:
+        """The numbers of its elements in a row."""
+        found = np.array([self.low])
+        for count, stride in self.inner:
+            found = np.add.outer(found, abs(stride) * np.arange(count)).ravel()
+        return found
 
 
 @dataclass(frozen=True)
@@ -97,11 +122,11 @@ class RowNest(_Rows):
         for operand, type in enumerate(types_of(self.loop)[:operands]):
             place = self.places[operand]
             low, high = self.span(operand)
-            counts = [axis.count for axis in self.inner if axis.strides[operand]]
+            axes = [(axis.count, axis.strides[operand]) for axis in self.inner]
+            inner = tuple((count, stride) for count, stride in axes if stride)
             first = place.offset // item_size(type)
-            dense = math.prod(counts) == high - low + 1
             step = self.step(operand)
-            found.append(MemberOperand(place.buffer, type, step, first + low, first + high, dense))
+            found.append(MemberOperand(place.buffer, type, step, first + low, first + high, inner))
         return found
 
     def is_fixed(self, operand: int) -> bool:
@@ -148,9 +173,11 @@ class RowProduct(_Rows):
             place = place_of(view)
             first = place.offset // item_size(view.type)
             found.append(
-                MemberOperand(place.buffer, view.type, step, first, first + width - 1, True)
+                MemberOperand(
+                    place.buffer, view.type, step, first, first + width - 1, ((width, 1),)
+                )
             )
-        return [*found, MemberOperand(product.right.buffer, product.right.type, 0, 0, 0, True)]
+        return [*found, MemberOperand(product.right.buffer, product.right.type, 0, 0, 0)]
 
     def right_bytes(self) -> int:
         """Bytes of a partition that the right operand takes."""

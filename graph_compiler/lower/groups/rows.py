@@ -42,6 +42,7 @@ from graph_compiler.lower.nests.nest import (
     Price,
     Tiling,
     cost,
+    engines_of,
     numbers,
     tiled,
 )
@@ -112,6 +113,7 @@ class RowGroupEmitter(RowsInStep):
         self.following = {}
         self.transposed = {}
         self.added = {}
+        self.in_pieces: set[Buffer] = set()
         self.on_scalar: set[int] = set()
         self.summed: dict[int, int] = {}
         self.moments: dict[int, int] = {}
@@ -213,8 +215,10 @@ class RowGroupEmitter(RowsInStep):
         blocks = math.prod(self.batch) * -(-self.count // (PARTITIONS * each))
         bandwidth = device.target.dma_bytes_per_ns
         apart = engines = transfers = fixed = 0.0
-        for number, (member, tiling) in enumerate(zip(group.members, self.tilings)):
-            apart += ROUND_TRIP if number else 0
+        found: set[Buffer] = set()
+        for member, tiling in zip(group.members, self.tilings):
+            apart += ROUND_TRIP * (not found.isdisjoint(member.reads))
+            found.update(use.buffer for use in member.uses if use.by_row)
             if isinstance(member, RowProduct):
                 target, left, _ = member.uses
                 for use in (target, left):
@@ -235,18 +239,31 @@ class RowGroupEmitter(RowsInStep):
             engines += blocks * price.engines
             transfers += blocks * price.transfers
             fixed += min(blocks, _EXPOSED) * price.fixed  # tiles of rows overlap
-        for buffer in self.resident:
-            if buffer not in self.inside:
-                moved = self.total * group.steps[buffer] * item_size(group.types[buffer])
-                transfers += moved / bandwidth
+        transfers += sum(
+            self._moving(buffer) for buffer in self.resident if buffer not in self.inside
+        )
         apart += LEFT_ON_CHIP * self.leaves()
         return apart - Price(engines, transfers, fixed).total
+
+    def _moving(self, buffer: Buffer) -> float:
+        """About how many ns it takes to load, or to store, all rows of a buffer, tile by tile."""
+        group, target = self.group, self.device.target
+        tiles = math.prod(self.batch) * -(-self.count // (PARTITIONS * self.each))
+        rows = min(self.count, PARTITIONS)
+        run = self.each * group.steps[buffer] * item_size(group.types[buffer])
+        rate = target.dma_run_bytes_per_ns(run)
+        one = rows * (target.dma_descriptor_ns.value + run / rate) / engines_of(rows, target)
+        is_straight = tiles * self.each <= UNROLLED or self._is_straight()
+        static, dynamic = target.dma_trigger_static_ns.value, target.dma_trigger_dynamic_ns
+        return tiles * max(one, static if is_straight else dynamic)
 
     def emit(self, device: DeviceProgram) -> None:
         if self.each == 1 or not self.together:
             self.moments = self._moments()
             self.on_scalar = self._moved()
             self.summed = folded_by_makers(self.group.members, self.moments)
+        least = self.device.target.dma_short_run_bytes.value
+        self.in_pieces = {b for b in self.group.written if self.group.is_in_pieces(b, least)}
         self.following = self._following_nests()
         self.added = self._added()
         fixed = self._fixed()
@@ -467,7 +484,8 @@ class RowGroupEmitter(RowsInStep):
                 room = device.tile((tile.rows, tile.step * step), source.dtype)
             if buffer in self.shared and not held:
                 self._load(buffer, source, room, tile, first)
-            backing = None if buffer in self.inside or tile.step > 1 else source
+            last = tile.step > 1 or buffer in self.in_pieces
+            backing = None if buffer in self.inside or last else source
             tiles[buffer] = ResidentOperand(device, room, 0, backing, first * step)
         for number in range(1 if self.together else tile.step):
             own = tiles
@@ -476,13 +494,15 @@ class RowGroupEmitter(RowsInStep):
                     b: replace(t, first=t.first + number * group.steps[b]) for b, t in tiles.items()
                 }
             self._members(replace(tile, start=tile.start + number, totals={}), own, fixed, right)
+        beside = set() if tile.beside is None else set(tile.beside.made)
         for buffer in self.resident:
+            last = tile.step > 1 or buffer in self.in_pieces - beside
+            if last and buffer in group.written - self.inside:
+                source = StoredOperand(device, Place(buffer), group.types[buffer])
+                run = tile.step * group.steps[buffer]
+                pattern = [(run, tile.rows), (1, run)]
+                source.keep(tiles[buffer].tile, pattern, first * group.steps[buffer])
             if tile.step > 1:
-                if buffer in group.written - self.inside:
-                    source = StoredOperand(device, Place(buffer), group.types[buffer])
-                    run = tile.step * group.steps[buffer]
-                    pattern = [(run, tile.rows), (1, run)]
-                    source.keep(tiles[buffer].tile, pattern, first * group.steps[buffer])
                 continue
             loaded = buffer in self.shared and group.is_whole(buffer) and self._stays(buffer)
             if self._is_left(buffer) or loaded:

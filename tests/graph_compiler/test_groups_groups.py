@@ -1,0 +1,90 @@
+"""Rows that several nests write in pieces: they are put together on chip and stored as a whole.
+NumPy says what they are."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graph_compiler import GraphOptions, compile, parse_text
+from isa.operations.dma import DmaCopy
+from nki.ir.nodes import operations
+
+PAIRS = """HloModule pairs
+ENTRY e {
+ x = f32[ROWS,WIDE] parameter(0)
+ y = f32[ROWS,WIDE] parameter(1)
+ u = f32[ROWS,WIDE] multiply(x, x)
+ v = f32[ROWS,WIDE] subtract(y, x)
+ a = f32[ROWS,WIDE,1] reshape(u)
+ b = f32[ROWS,WIDE,1] reshape(v)
+ ROOT r = f32[ROWS,WIDE,2] concatenate(a, b), dimensions={2}
+}"""
+
+
+def stored_run(module: Any) -> float:
+    """Elements of a run of what a program stores, in the mean."""
+    stages: dict[str, Any] = {}
+    compile(module, "trn2", observe=lambda stage, made: stages.setdefault(stage, made))
+    ops = [op for body in stages["trace"].bodies for op in operations(body)]
+    views = [op.fields["dst"] for op in ops if op.row is DmaCopy]
+    stored = [view for view in views if not view.storage.memory.on_chip]
+    elements = [math.prod(view.shape) for view in stored]
+    runs = [view.shape[-1] if view.strides[-1] == 1 else 1 for view in stored]
+    return sum(elements) / sum(count / run for count, run in zip(elements, runs))
+
+
+@pytest.mark.parametrize("rows, wide", [(128, 512), (1000, 64), (4096, 32), (77, 300)])
+def test_interleaved_rows_are_stored_as_a_whole(rows: int, wide: int) -> None:
+    text = PAIRS.replace("ROWS", str(rows)).replace("WIDE", str(wide))
+    x, y = np.random.default_rng(rows).standard_normal((2, rows, wide)).astype(np.float32)
+    module = parse_text(text)
+    (found,) = compile(module, "trn2")(x, y)
+    np.testing.assert_array_equal(found, np.stack([x * x, y - x], -1))
+    assert stored_run(module) >= 8
+
+
+@settings(max_examples=25)
+@given(data=st.data())
+def test_rows_in_pieces_are_what_numpy_concatenates(data: Any) -> None:
+    rows = data.draw(st.sampled_from([40, 128, 300, 1100, 3000]))
+    target, cores = data.draw(st.sampled_from([("trn2", 1), ("trn1", 1), ("trn2", 2)]))
+    widths = data.draw(st.lists(st.integers(1, 70), min_size=2, max_size=4))
+    stacked = data.draw(st.booleans())
+    if stacked:
+        widths = widths[:1] * len(widths)
+    random = np.random.default_rng(rows)
+    values = [random.standard_normal((rows, wide)).astype(np.float32) for wide in widths]
+    lines, names, expected = [], [], []
+    for number, (wide, value) in enumerate(zip(widths, values)):
+        lines.append(f" p{number} = f32[{rows},{wide}] parameter({number})")
+        name, result = f"p{number}", value
+        if data.draw(st.booleans()):
+            lines.append(f" m{number} = f32[{rows},{wide}] add(p{number}, p{number})")
+            name, result = f"m{number}", value + value
+        if data.draw(st.booleans()):
+            lines.append(f" n{number} = f32[{rows},{wide}] reverse({name}), dimensions={{1}}")
+            name, result = f"n{number}", result[:, ::-1]
+        if stacked:
+            lines.append(f" s{number} = f32[{rows},{wide},1] reshape({name})")
+            name, result = f"s{number}", result[:, :, None]
+        names.append(name)
+        expected.append(result)
+    whole = np.concatenate(expected, -1)
+    shape = ",".join(map(str, whole.shape))
+    lines.append(
+        f" c = f32[{shape}] concatenate({', '.join(names)}), dimensions={{{whole.ndim - 1}}}"
+    )
+    again = data.draw(st.booleans())
+    lines.append(f" {'' if again else 'ROOT '}r = f32[{shape}] negate(c)")
+    if again:
+        lines.append(f" ROOT t = (f32[{shape}], f32[{shape}]) tuple(c, r)")
+    text = "HloModule pieces\nENTRY e {\n" + "\n".join(lines) + "\n}"
+    found = compile(parse_text(text), target, GraphOptions(logical_cores=cores))(*values)
+    for got, wanted in zip(found, [whole, -whole] if again else [-whole], strict=True):
+        np.testing.assert_array_equal(got, wanted)
