@@ -14,15 +14,26 @@ if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction, Module
     from graph_compiler.hlo.types import Shape
 
+_NAMED = 6
+"""Parameters that an error lists."""
+
 
 def checked_inputs(module: Module, inputs: Sequence[Value]) -> list[Value]:
     """Inputs that fit the entry's parameters. Raises NeuronError input-mismatch."""
     parameters = module.parameters
     if len(inputs) != len(parameters):
-        raise NeuronError(
-            "input-mismatch",
-            f"module `{module.name}` has {len(parameters)} parameters, {len(inputs)} inputs given.",
+        named = ", ".join(f"{one.name} {one.shape}" for one in parameters[:_NAMED])
+        named += ", ..." * (len(parameters) > _NAMED)
+        message = (
+            f"module `{module.name}` has {len(parameters)} parameters ({named}), "
+            f"{len(inputs)} inputs given."
         )
+        if len(inputs) > len(parameters):
+            message += (
+                " jax.jit leaves out arguments that the function does not use, unless it is given "
+                "keep_unused=True."
+            )
+        raise NeuronError("input-mismatch", message)
     return [
         checked_input(parameter, parameter.shape, value)
         for parameter, value in zip(parameters, inputs)

@@ -137,6 +137,12 @@ def test_inputs_must_fit_the_parameters(inputs: tuple[Any, ...]) -> None:
     assert caught.value.code == "input-mismatch"
 
 
+def test_inputs_that_jax_leaves_out_are_named_as_the_likely_cause() -> None:
+    module = parse_text(module_text("negate", "f32[4]", ["f32[4]"]))
+    with pytest.raises(NeuronError, match=r"1 parameters \(\w+ f32\[4\]\).*keep_unused=True"):
+        evaluate(module, np.ones(4, np.float32), np.ones(4, np.float32))
+
+
 def test_a_computation_that_calls_itself_is_refused() -> None:
     parameter = Instruction("parameter", Shape("f32"), name="x")
     inner = Computation("inner", [parameter])
