@@ -1,6 +1,7 @@
 """Operator fusion by rows: neighbouring steps over the same rows become one step.
 
-1. `groups` finds them where fusion is faster; `members` says what each reads and writes.
+1. `groups` finds them where fusion is faster, by the price of `savings`; `members` says what each
+   reads and writes.
 2. `rows` emits a group, tile by tile of rows: each member does its part, and what they pass on
    stays in a tile [rows, elements]. So softmax is one pass over its rows, and attention a loop over
    heads and tiles of rows, several heads at once (`rows_in_step`). Rows that later steps read stay

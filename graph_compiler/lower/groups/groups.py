@@ -30,6 +30,7 @@ from graph_compiler.lower.groups.members import (
     product_counts,
 )
 from graph_compiler.lower.groups.rows import RowGroupEmitter
+from graph_compiler.lower.groups.savings import saved_ns
 from graph_compiler.lower.nests.nest import PARTITIONS, UNROLLED, axes_of
 from graph_compiler.lower.products.convolution import ConvolutionStep
 from graph_compiler.lower.products.product import Contraction
@@ -207,7 +208,7 @@ def _best(
         for group in _grown(device, window, counts):
             rows = RowGroupEmitter(device, group, uses)
             if (len(group.members) > 1 or rows.finds() or rows.leaves()) and rows.fits():
-                saved = rows.saved()
+                saved = saved_ns(rows)
                 if saved > 0 and (best is None or saved > best[0]):
                     best = saved, rows
     return None if best is None else best[1]

@@ -90,7 +90,7 @@ class RowProducts(ABC):
     ) -> None:
         """Columns of a nest from one on, of a product's result in PSUM."""
 
-    def _is_straight(self) -> bool:
+    def is_straight(self) -> bool:
         """Whether no loop on the device goes through tiles of rows."""
         tiles = self.count // PARTITIONS
         return max([0, *self.batch]) <= UNROLLED and tiles <= self.unrolled
@@ -231,7 +231,7 @@ class RowProducts(ABC):
             not place_of(target).offset and target.buffer.size == self.total * member.columns * size
         )
         taken = -(-self.count // PARTITIONS) * step * size
-        return step > member.columns and whole and self._is_straight() and taken <= HELD // 4
+        return step > member.columns and whole and self.is_straight() and taken <= HELD // 4
 
     def _keep_beside(
         self,
@@ -297,7 +297,7 @@ class RowProducts(ABC):
         lines = ahead // self.count
         taken = -(-lines // PARTITIONS) * self.count * size
         whole = whole and not place_of(target).offset and target.buffer.size == ahead * size
-        return self._is_straight() and whole and fits and taken <= HELD // 4
+        return self.is_straight() and whole and fits and taken <= HELD // 4
 
     def _held_columns(self, member: RowProduct) -> list[NkiTensor]:
         """Tiles [columns, rows] for the result of a product, of all of the batch."""

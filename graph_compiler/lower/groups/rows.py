@@ -28,8 +28,6 @@ from graph_compiler.lower.nests.arithmetic import ACTIVATIONS
 from graph_compiler.lower.nests.elementwise import (
     Folding,
     Nest,
-    passes,
-    plan,
     tiling_room,
     types_of,
 )
@@ -39,10 +37,7 @@ from graph_compiler.lower.nests.nest import (
     PARTITIONS,
     UNROLLED,
     Axis,
-    Price,
     Tiling,
-    cost,
-    engines_of,
     numbers,
     tiled,
 )
@@ -65,12 +60,6 @@ if TYPE_CHECKING:
 
 RESIDENT = 80 << 10
 """Bytes of a partition that tiles which stay may take."""
-
-ROUND_TRIP = 4000.0
-"""About how many ns a value takes to HBM and back, which the next step waits for."""
-
-LEFT_ON_CHIP = ROUND_TRIP / 2
-"""What it is worth, in ns, that later steps may find rows on chip."""
 
 
 class RowGroupEmitter(RowsInStep):
@@ -126,7 +115,7 @@ class RowGroupEmitter(RowsInStep):
         tiles = self.device.held_rows(buffer, group.steps[buffer], group.types[buffer])
         aligned = not self.batch or self.count % PARTITIONS == 0
         whole = sum(tile.shape[0] for tile in tiles) == self.total
-        return tiles if aligned and whole and self._is_straight() else []
+        return tiles if aligned and whole and self.is_straight() else []
 
     def _rows_each(self, widest: int) -> int:
         """Neighbouring rows that a partition has at a time, in groups that make whole rows, none of
@@ -152,7 +141,7 @@ class RowGroupEmitter(RowsInStep):
         """Whether all rows of a buffer may stay on chip for others."""
         tiles = -(-self.total // PARTITIONS)
         taken = tiles * self.group.steps[buffer] * item_size(self.group.types[buffer])
-        return not self.batch and self._is_straight() and taken <= HELD // 4
+        return not self.batch and self.is_straight() and taken <= HELD // 4
 
     @property
     def writes(self) -> set[Buffer]:
@@ -196,7 +185,7 @@ class RowGroupEmitter(RowsInStep):
             room = min(room, max(_PART, -(-elements // 2)))
         return tiled(rows, member.inner, room)
 
-    def _own(self, tiling: Tiling, rows: int, each: int) -> Tiling:
+    def own_tiling(self, tiling: Tiling, rows: int, each: int) -> Tiling:
         """A nest's tiling of so many partitions with so many rows each, one or all at a time."""
         strides = tiling.partition.strides
         several = (Axis(each, strides),) if self.together and each > 1 else ()
@@ -206,56 +195,6 @@ class RowGroupEmitter(RowsInStep):
             tiling.outer,
             (rows, *(axis.count for axis in several), *tiling.sizes[1:]),
         )
-
-    def saved(self) -> float:
-        """About how many ns are saved: the steps one by one less the group. The engines take as
-        long for products in it as for others."""
-        group, device = self.group, self.device
-        each = self.each if self.together else 1
-        blocks = math.prod(self.batch) * -(-self.count // (PARTITIONS * each))
-        bandwidth = device.target.dma_bytes_per_ns
-        apart = engines = transfers = fixed = 0.0
-        found: set[Buffer] = set()
-        for member, tiling in zip(group.members, self.tilings):
-            apart += ROUND_TRIP * (not found.isdisjoint(member.reads))
-            found.update(use.buffer for use in member.uses if use.by_row)
-            if isinstance(member, RowProduct):
-                target, left, _ = member.uses
-                for use in (target, left):
-                    if use.buffer in group.written and use.by_row:
-                        apart += blocks * device.target.dma_trigger_static_ns.value
-                        moved = use.high - use.low + 1
-                        apart += self.total * moved * item_size(use.type) / bandwidth
-                continue
-            assert tiling is not None
-            apart += plan(device, member.loop)[0]
-            sizes = [
-                0 if place.buffer in self.resident else item_size(type)
-                for place, type in zip(member.places, types_of(member.loop))
-            ]
-            operands = sizes[: 1 + len(member.loop.leaves)]
-            own = self._own(tiling, tiling.sizes[0], each)
-            price = cost(own, operands, passes(member.loop), device.target)
-            engines += blocks * price.engines
-            transfers += blocks * price.transfers
-            fixed += min(blocks, _EXPOSED) * price.fixed  # tiles of rows overlap
-        transfers += sum(
-            self._moving(buffer) for buffer in self.resident if buffer not in self.inside
-        )
-        apart += LEFT_ON_CHIP * self.leaves()
-        return apart - Price(engines, transfers, fixed).total
-
-    def _moving(self, buffer: Buffer) -> float:
-        """About how many ns it takes to load, or to store, all rows of a buffer, tile by tile."""
-        group, target = self.group, self.device.target
-        tiles = math.prod(self.batch) * -(-self.count // (PARTITIONS * self.each))
-        rows = min(self.count, PARTITIONS)
-        run = self.each * group.steps[buffer] * item_size(group.types[buffer])
-        rate = target.dma_run_bytes_per_ns(run)
-        one = rows * (target.dma_descriptor_ns.value + run / rate) / engines_of(rows, target)
-        is_straight = tiles * self.each <= UNROLLED or self._is_straight()
-        static, dynamic = target.dma_trigger_static_ns.value, target.dma_trigger_dynamic_ns
-        return tiles * max(one, static if is_straight else dynamic)
 
     def emit(self, device: DeviceProgram) -> None:
         if self.each == 1 or not self.together:
@@ -366,12 +305,12 @@ class RowGroupEmitter(RowsInStep):
         """All rows of so many elements of the batch, from one on."""
         builder = self.device.builder
         right = Right(self.group.members, index, several)
-        if not self._is_straight():  # what a loop on the device needs is loaded before it
+        if not self.is_straight():  # what a loop on the device needs is loaded before it
             right.load()
 
         def rows(start: Any, count: int, each: int) -> None:
             # Tiles that all of the batch reads are the same in every element of it.
-            loaded = self.loaded if self._is_straight() else {}
+            loaded = self.loaded if self.is_straight() else {}
             beside = Beside(index, several) if several > 1 else None
             tiles = [
                 GroupTile(own, start, count, each, loaded, beside=beside, number=number)
@@ -547,7 +486,7 @@ class RowGroupEmitter(RowsInStep):
         device, loop, tiling = self.device, member.loop, self.tilings[number]
         assert tiling is not None
         operands, offsets = self._operands(number, member, tile, tiles, fixed)
-        own = self._own(tiling, tile.rows, tile.step)
+        own = self.own_tiling(tiling, tile.rows, tile.step)
         nest = Nest(device, loop, operands, number in self.on_scalar)
         offsets = offsets[: len(own.partition.strides)]
         if number in self.moments:
@@ -680,9 +619,6 @@ loads would be started by registers."""
 
 _ROUNDS = 8
 """The least number of tiles of several rows a partition, so that transfers and engines overlap."""
-
-_EXPOSED = 8
-"""Tiles of rows whose beginnings and ends no other tile hides, about."""
 
 _SHORT = 512
 """Elements of a row up to which operations take several rows of a partition at a time: a column for

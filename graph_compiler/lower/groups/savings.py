@@ -1,0 +1,75 @@
+"""About how much time a group of steps saves against the steps one by one."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from graph_compiler.lower.groups.members import RowProduct
+from graph_compiler.lower.nests.elementwise import passes, plan, types_of
+from graph_compiler.lower.nests.nest import PARTITIONS, UNROLLED, Price, cost, engines_of
+from graph_compiler.schedule.steps import item_size
+from graph_compiler.schedule.views import Buffer
+
+if TYPE_CHECKING:
+    from graph_compiler.lower.groups.rows import RowGroupEmitter
+
+ROUND_TRIP = 4000.0
+"""About how many ns a value takes to HBM and back, which the next step waits for."""
+
+LEFT_ON_CHIP = ROUND_TRIP / 2
+"""What it is worth, in ns, that later steps may find rows on chip."""
+
+_EXPOSED = 8
+"""Tiles of rows whose beginnings and ends no other tile hides, about."""
+
+
+def saved_ns(rows: RowGroupEmitter) -> float:
+    """About how many ns are saved: the steps one by one less the group. Products take the engines
+    as long in it as alone."""
+    group, device = rows.group, rows.device
+    each = rows.each if rows.together else 1
+    blocks = math.prod(rows.batch) * -(-rows.count // (PARTITIONS * each))
+    bandwidth = device.target.dma_bytes_per_ns
+    apart = engines = transfers = fixed = 0.0
+    found: set[Buffer] = set()
+    for member, tiling in zip(group.members, rows.tilings):
+        apart += ROUND_TRIP * (not found.isdisjoint(member.reads))
+        found.update(use.buffer for use in member.uses if use.by_row)
+        if isinstance(member, RowProduct):
+            target, left, _ = member.uses
+            for use in (target, left):
+                if use.buffer in group.written and use.by_row:
+                    apart += blocks * device.target.dma_trigger_static_ns.value
+                    moved = use.high - use.low + 1
+                    apart += rows.total * moved * item_size(use.type) / bandwidth
+            continue
+        assert tiling is not None
+        apart += plan(device, member.loop)[0]
+        sizes = [
+            0 if place.buffer in rows.resident else item_size(type)
+            for place, type in zip(member.places, types_of(member.loop))
+        ]
+        operands = sizes[: 1 + len(member.loop.leaves)]
+        own = rows.own_tiling(tiling, tiling.sizes[0], each)
+        price = cost(own, operands, passes(member.loop), device.target)
+        engines += blocks * price.engines
+        transfers += blocks * price.transfers
+        fixed += min(blocks, _EXPOSED) * price.fixed  # tiles of rows overlap
+    transfers += sum(_moving(rows, buffer) for buffer in rows.resident if buffer not in rows.inside)
+    apart += LEFT_ON_CHIP * rows.leaves()
+    return apart - Price(engines, transfers, fixed).total
+
+
+def _moving(rows: RowGroupEmitter, buffer: Buffer) -> float:
+    """About how many ns it takes to load, or to store, all rows of a buffer, tile by tile."""
+    group, target = rows.group, rows.device.target
+    tiles = math.prod(rows.batch) * -(-rows.count // (PARTITIONS * rows.each))
+    partitions = min(rows.count, PARTITIONS)
+    engines = engines_of(partitions, target)
+    run = rows.each * group.steps[buffer] * item_size(group.types[buffer])
+    rate = target.dma_run_bytes_per_ns(run)
+    one = partitions * (target.dma_descriptor_ns.value + run / rate) / engines
+    is_straight = tiles * rows.each <= UNROLLED or rows.is_straight()
+    static, dynamic = target.dma_trigger_static_ns.value, target.dma_trigger_dynamic_ns
+    return tiles * max(one, static if is_straight else dynamic)
