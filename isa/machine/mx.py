@@ -28,8 +28,8 @@ NAN_SCALE = 255
 
 class QuantizeMx(MachineInstruction):
     """dst, scale = src in groups: the scale is 2**(e - (Emax - 1)), with e the exponent of the
-    group's largest magnitude and Emax that of dst's element type; elements are divided by it and
-    rounded to the nearest.
+    group's largest magnitude and Emax that of dst's element type. Elements are divided by the scale
+    and rounded to the nearest.
 
     The exponent of a scale is at least -127. A group with an infinity or NaN has the scale NaN,
     which no document states.

@@ -36,9 +36,9 @@ class NonzeroWithCount(MachineInstruction):
 
 
 class TopK(MachineInstruction):
-    """Every 16 partitions hold a sequence, element i in partition i % 16 and column i // 16; values
-    [16, K] = the K largest of its first n elements in ascending order, in each of the partitions,
-    and indices [16, K] where they are in the sequence.
+    """Every 16 partitions hold a sequence, element i in partition i % 16 and column i // 16. In
+    each of them values [16, K] are the K largest of the sequence's first n elements in ascending
+    order, and indices [16, K] where these are in the sequence.
 
     Of equal values the earlier ones count as larger. NaN counts as largest.
     """

@@ -1,7 +1,7 @@
 """`nki.isa`: one function per public row of the operation table, and the names they take.
 
 `calls` makes the functions from the rows, with `documentation` for signatures and `annotations` for
-types; `notation` reads arguments as authors write them; `enumerations`, `registers` and
+types. `notation` reads arguments as authors write them. `enumerations`, `registers` and
 `generation` are the other public names.
 """
 

@@ -107,9 +107,9 @@ class _TensorPlaces:
     """Where the tensors of a core are on chip.
 
     What a tensor leaves goes to the next one that covers the same partitions and as many bytes of
-    them, so that equal operands of a kernel are mostly equal operands of its program. Where
-    registers move an access, its tensor shares memory with no other. The author's and the
-    allocator's start partitions stay, as engine state belongs to partitions.
+    them. So equal operands of a kernel are mostly equal operands of its program. Where registers
+    move an access, its tensor shares memory with no other. The author's and the allocator's start
+    partitions stay, as engine state belongs to partitions.
 
     `tensors` are those on chip that an operation mentions, as often as it does.
     """

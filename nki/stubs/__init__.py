@@ -2,8 +2,8 @@
 
 `python -m nki.stubs --update` writes them beside the `__init__.py` of each package, and a test
 keeps them true. What a module's `__all__` names is in its stub and nothing else: functions of
-tables are written out from the signature and documentation that they have at run time, all others
-are imported from the module that defines them, whose own types and docstrings editors read.
+tables are written out from the signature and documentation that they have at run time. All others
+are imported from the module that defines them: editors read its own types and docstrings.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ class BalanceCopies:
 
     Both can make them from gen3 on, bit for bit (SDK nki/guides/architecture/trainium2_arch.rst);
     before, the scalar engine copies floats by `activation`. Each copy of a stretch of operations
-    goes to the one that has less to do in it by then, by the cost model; what
-    else the stretch has the engines do counts from its beginning.
+    goes to the one that has less to do in it by then, by the cost model. What else the stretch has
+    the engines do counts from its beginning.
 
     Before:
 

@@ -21,8 +21,8 @@ class ReadInPsum:
     """A copy from PSUM to SBUF is left out where all that read it may read PSUM instead.
 
     Only copies to tiles `of` the given name, if one is named. The vector engine reads an operand in
-    PSUM beside one in SBUF at twice the rate on trn1 (SDK 2.26, cost of nki.isa.tensor_tensor);
-    published counters of a scan show one such operand (MB006). The bank is busy for longer.
+    PSUM beside one in SBUF at twice the rate on trn1 (SDK 2.26, cost of nki.isa.tensor_tensor).
+    Published counters of a scan show one such operand (MB006). The bank is busy for longer.
 
     Before:
 

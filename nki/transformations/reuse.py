@@ -115,9 +115,9 @@ class Reuse(NamedTuple):
 def reused(
     nodes: list[Node], made: Made, wanted: Choice = lambda tensor, ops: True, uses: int = 0
 ) -> Reuse | None:
-    """A list in which the first of tensors that are made alike serves instead of others that are
-    wanted, and so do those that they are made of; None if there are none. With `uses`, a tensor
-    serves for so many, itself included."""
+    """A list in which each tensor that is wanted, and made like an earlier one, is that one;
+    likewise what it is made of. None if there is no such tensor. With `uses`, a tensor serves for
+    so many, itself included."""
     contents = TensorContents(nodes, made)
     places = {node: place for place, node in enumerate(nodes)}
     first: dict[Any, tuple[Tensor, int]] = {}

@@ -1,7 +1,7 @@
 """The canonical order of reductions along the free dimensions.
 
 Element i of a row is folded into partial result i % 16, in ascending order, each partial starting
-from the operator's identity; then partials are combined by a fixed tree: lane j with lane j + 8,
+from the operator's identity. Then partials are combined by a fixed tree: lane j with lane j + 8,
 then j + 4, j + 2, j + 1. The same order serves every operator and every executor.
 """
 

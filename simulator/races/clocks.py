@@ -236,7 +236,7 @@ def follow(
     the other that add to one channel (`producers`) or come to one meeting for a core (`barriers`).
 
     Columns from `kind` to `place` are by signal, `wait_` and `update_` by kind of signal (as in
-    `Amounts`), `of_channel`, `of_engine` and `of_place` are room for what is named below; the last
+    `Amounts`). `of_channel`, `of_engine` and `of_place` are room for what is named below. The last
     twelve are results (`Clocks`). A channel holds what has been `produced` and not `taken`. Its
     events are in `units` (a running sum) and `sender`: those before `head` are used up, the last is
     before `tail`. `first` is one more than the signal that took from it first, `waiters` how many

@@ -8,7 +8,7 @@ core/router_topk and core/qkv let both cores write all of a result that they hav
 that they exchanged.
 
 Where one core goes on with such bytes while the other may still be writing them, the order is that
-of cores that run in step; public kernels rely on it (nki-library core/moe/moe_cte/
+of cores that run in step. Public kernels rely on it (nki-library core/moe/moe_cte/
 bwmm_shard_on_I.py clears the output on both cores and then adds to it). The proof of a program
 (`simulator.races.findings`) takes replicas as made together, and says so, if both cores make their
 values alike from the same data (`simulator.races.same_writes`). Else it refuses them, whatever the

@@ -13,8 +13,8 @@ from isa.columns.jit import jit_when_long
 def first_fit(
     capacity: int, size: Integers, begin: Integers, end: Integers, work: int = 0
 ) -> Integers:
-    """For lives of so many bytes, 1 or more, from `begin` to `end`, both included, the lowest bytes
-    below `capacity` that are free all the time; -1 where there are not so many together. No life
+    """For lives of so many bytes, 1 or more, from `begin` to `end`, both included: the lowest bytes
+    below `capacity` that are free all the time. -1 where there are not so many together. No life
     begins before the one before it. `work` is how much is walked along with these lives.
 
     >>> first_fit(10, np.array([4, 4, 4]), np.array([0, 1, 2]), np.array([3, 9, 9])).tolist()

@@ -147,10 +147,10 @@ class CriticalPath:
 @dataclass(slots=True)
 class Path:
     """The nodes of one run, one behind the other. `links` has of each its step (see `PathColumns`)
-    and the node that hands over to it. `moments` has of each when that is (`begin`), until when a
-    table load or the dispatch of a transfer holds it up (`settled`), its start, when it leaves its
-    engine free, and since when its engine had nothing to do. `last`: the node that ends the run, at
-    `until`."""
+    and the node that hands over to it. `moments` has of each when that is (`begin`), and until when
+    a table load or the dispatch of a transfer holds it up (`settled`). Then its start, when it
+    leaves its engine free, and since when its engine had nothing to do. `last`: the node that ends
+    the run, at `until`."""
 
     links: Any
     moments: Any

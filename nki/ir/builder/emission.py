@@ -82,9 +82,9 @@ _PLACE = (
 @dataclass(frozen=True)
 class Caller:
     """Who calls a generated function: `head` are the lines that define it and find `_context`,
-    `_location` and `name`; `wrong` says in Python when the call cannot be one that was seen before;
+    `_location` and `name`. `wrong` says in Python when the call cannot be one that was seen before.
     `first` takes a call that was not, with `others` as further arguments, inside the context
-    manager `around`; `names` are what the lines mention besides.
+    manager `around`. `names` are what the lines mention besides.
     """
 
     head: Callable[[type[Operation], dict[str, str]], list[str]]

@@ -14,11 +14,11 @@ class NKIObject(metaclass=ABCMeta):  # noqa: B024 (abstract for `register` alone
     """Base of the classes that kernels use for configuration; tensors count as such objects too.
 
     Without an `__init__` of its own a subclass takes its annotated attributes, by position too, and
-    any other keyword argument as an attribute; those that are not given have the value of the
-    class, or None, and `__post_init__` is called (SDK nki/get-started/nki-language-guide.rst, Class
-    Support). A subclass that is a dataclass may be built without some of its fields; reading one
-    that was not given raises AttributeError. Its attributes that are no fields, because they have
-    no annotation, may be given as well. Public kernels rely on both (nki-library
+    any other keyword argument as an attribute. Those that are not given have the value of the
+    class, or None. Then `__post_init__` is called (SDK nki/get-started/nki-language-guide.rst,
+    Class Support). A subclass that is a dataclass may be built without some of its fields; reading
+    one that was not given raises AttributeError. Its attributes that are no fields, because they
+    have no annotation, may be given as well. Public kernels rely on both (nki-library
     core/mlp/mlp_tkg/mlp_tkg_constants.py, `remainderIFused`; core/attention/attention_cte.py,
     `SectionParams`).
 

@@ -92,10 +92,10 @@ def carries(unit: Sequence[Step]) -> set[tuple[int, str]]:
 class Dependences:
     """What the steps of a body, and its loops, must follow.
 
-    Events are numbered. That step m is over is event m, that its engine issues it event N + m, of N
-    steps; that stream s is done with loop k is event 2N + kS + s, of S streams; and `ready` + r is
-    all that row r of `touched.loops`, where a tensor may begin, had to wait for. What happened d
-    iterations ago is such a number + d * `space`, for d up to `reach`.
+    Events are numbered. Of N steps, event m is that step m is over, and event N + m that its engine
+    issues it. Of S streams, event 2N + kS + s is that stream s is done with loop k. Event `ready` +
+    r is all that row r of `touched.loops`, where a tensor may begin, had to wait for. What happened
+    d iterations ago is such a number + d * `space`, for d up to `reach`.
 
     Events `steps.values[steps.starts[n] : steps.starts[n + 1]]` come before step n starts; those of
     other levels than its own do not occur. What follows from others may be left out. `loops` has,

@@ -264,7 +264,7 @@ def _split(form: Any, unit: Any) -> tuple[Any, Any]:
 
 def first_meeting(one: Box, other: Box, node: Any) -> int | None:
     """The least number of iterations of a loop, two or more, after which another box may meet what
-    one was before; None where they meet in the next iteration, or never. Boxes that skip elements
+    one was before. None where they meet in the next iteration, or never. Boxes that skip elements
     may meet at once, not in the next iteration, and again behind it."""
     low, high = 1, _UNKNOWN
     if type(node.upper) is int and type(node.lower) is int:

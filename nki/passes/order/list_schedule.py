@@ -92,7 +92,7 @@ def list_schedule(
     order: Any,
 ) -> float:
     """Put the operations of each stretch, from `lows[n]` to `highs[n]`, in the order of a list
-    schedule; the author's order stays where that does not take less than the part `gain` of its
+    schedule. The author's order stays where that does not take less than the part `gain` of its
     time (`NEVER`: nobody asks). Returns how long the stretches take together.
 
     Operation n follows `before[before_starts[n] : before_starts[n + 1]]`, and `after` follow it; it

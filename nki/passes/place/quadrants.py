@@ -19,8 +19,8 @@ def movable(body: list[Node], target: Target) -> set[Tensor]:
     """The on-chip tensors of a body that give the same results from any quadrant of partitions.
 
     Element-wise engines and transfers take each operand from wherever it starts. Not so the rows
-    and columns of the tensor engine's array, the lanes of accumulate registers and random states,
-    scales that lie beside their data, and transfers that name a place on another core.
+    and columns of the tensor engine's array, and the lanes of accumulate registers and random
+    states. Nor scales that lie beside their data, and transfers that name a place on another core.
     """
     tied: set[Tensor] = set()
     found: set[Tensor] = set()

@@ -61,8 +61,8 @@ class ResolveRoots:
 
 class _Body(AccessReplacer):
     """Rewrites the body of a core. `used` are the tensors whose bytes may hold something, at first
-    the parameters, by the tensor that they lie in; `declared` collects those that the program has
-    to know; `alone` says that no other core may have used any."""
+    the parameters, by the tensor that they lie in. `declared` collects those that the program has
+    to know. `alone` says that no other core may have used any."""
 
     def __init__(
         self, kernel: TracedKernel, guards: dict[str, Guard], declared: set[Tensor]

@@ -41,8 +41,8 @@ rounds."""
 
 def repeat(sweeps: list[OffsetSweep], placed: list[list[int]]) -> bool:
     """Sweeps over each memory so that places repeat where live ranges do, and tells whether it has.
-    It has not where live ranges do not repeat, where the places that plain rotations found do so
-    already (they are `placed`), where a round would be too long, or where something does not fit.
+    It has not where live ranges do not repeat, or where the places that plain rotations found do so
+    already (they are `placed`). Nor where a round would be too long, or something does not fit.
 
     All rotations begin anew at the same positions of the body: after the fewest times round the
     loop that leave each at least half a memory from where it begins. What is overwritten then has

@@ -38,9 +38,9 @@ class OperandPlace(NamedTuple):
 
 
 class RecordBlock:
-    """The uses of a template. `windows` are those of the operands of one of them; by use and
-    operand there are the `offsets`, and in `holders` the number of the allocation that the operand
-    lies in, -1 where that is not known. The words belong to `memory`."""
+    """The uses of a template. `windows` are those of the operands of one of them. By use and
+    operand, `offsets` says where the operand begins, and `holders` the number of the allocation
+    that it lies in, -1 where that is not known. The words belong to `memory`."""
 
     __slots__ = ("_template", "holders", "offsets", "records", "windows", "words")
 

@@ -117,7 +117,7 @@ def turn(
     strides: Sequence[Value],
     pointers: Sequence[Value],
 ) -> None:
-    """dst[i, j] = src[j, i] for `counts` of i and j and elements of `size` bytes; the `strides` are
+    """dst[i, j] = src[j, i] for `counts` of i and j and elements of `size` bytes. The `strides` are
     those of i in dst and of j in src, the `pointers` dst and src."""
     (rows, columns), (down, across), (target, source) = counts, strides, pointers
     lane = f"i{8 * size}"
