@@ -9,9 +9,10 @@ run one source, each on its own rows, an operation of one core (they are compile
 passes and stages are one figure). Each body is the first one that its process compiles; modules
 that this loads are there as bytecode, as installed ones are. Loops of ten and of a hundred are
 alike but for their rows, and what is alike is decided once. Those of "each loop another" are not
-(at most ten loops of a hundred operations, 32 trips each): how many copies of its body pay is
-found for each of them. `before` is what passes and proof together took when one loop anywhere
-sent the whole body to passes over objects (measured at 10,000 operations).
+(at most ten loops of a hundred operations, 32 trips each), nor are those of "each of 10 another":
+how many copies of its body pay is found for each of them. `before` is what passes and proof
+together took when one loop anywhere sent the whole body to passes over objects (measured at 10,000
+operations).
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ def cases(operations):
         "loops of 10": (tiles[1], (0, operations // 10, 10)),
         "loops of 100": (tiles[1], (0, operations // 100, 100)),
         "each loop another": (different[1], (min(operations // 100, 10), 100)),
+        "each of 10 another": (different[1], (10, 10)),
         "two cores": (tiles[2], (operations // 10, 0, 10)),
     }
 
