@@ -59,6 +59,19 @@ class Attendance:
         self.state[:] = [0, 0]
 
 
+class Attendances(dict[Meeting, Attendance]):
+    """How often cores have come to each meeting."""
+
+    def __missing__(self, meeting: Meeting) -> Attendance:
+        found = self[meeting] = Attendance(meeting[1])
+        return found
+
+    def restart(self) -> None:
+        """As at the start of a program."""
+        for attendance in self.values():
+            attendance.restart()
+
+
 class Exchange:
     """The exchanges of all cores. Those of a core with the same meeting happen in their order.
 
@@ -66,23 +79,15 @@ class Exchange:
     """
 
     def __init__(self) -> None:
-        self._attendances: dict[Meeting, Attendance] = {}
+        self.attendances = Attendances()
         self._waiting: dict[tuple[Meeting, int], dict[int, Message]] = {}
         self._rooms: dict[Any, Array] = {}
         self.message_of: Callable[[int, Meeting], Message] | None = None
 
     def restart(self) -> None:
         """As at the start of a program."""
-        for attendance in self._attendances.values():
-            attendance.restart()
+        self.attendances.restart()
         self._waiting.clear()
-
-    def attendance(self, meeting: Meeting) -> Attendance:
-        """How often cores have come to an exchange."""
-        found = self._attendances.get(meeting)
-        if found is None:
-            found = self._attendances[meeting] = Attendance(meeting[1])
-        return found
 
     def room(self, meeting: Meeting, sender: int, view: Array) -> Array:
         """Memory in which a tile of the form of a view is on its way from a core."""
@@ -94,7 +99,7 @@ class Exchange:
     def bring(self, core: int, meeting: Meeting, message: Message) -> int:
         """Core `core` comes to its next exchange; with the last core the tiles move. Returns the
         number of the exchange. Raises NeuronError core-mismatch."""
-        attendance = self.attendance(meeting)
+        attendance = self.attendances[meeting]
         number = attendance.come(core)
         messages = self._waiting.setdefault((meeting, number), {})
         messages[core] = message

@@ -28,7 +28,7 @@ from simulator.checks.marks import CLEAN, DEAD, MarkedRegion, Tracked
 from simulator.checks.unset import UNSET, maybe_unset, unset_register
 from simulator.control import CONTROL
 from simulator.device_state import CoreState
-from simulator.exchange import Attendance, Exchange, Message
+from simulator.exchange import Attendances, Exchange, Message
 from simulator.indirect_columns import StagingTile, TrackedColumns, through
 from simulator.kernels import fixed, moving
 from simulator.races.replicated import Replicated
@@ -51,32 +51,24 @@ class Barriers:
     holds the tiles that they swap."""
 
     def __init__(self) -> None:
-        self._attendances: dict[Meeting, Attendance] = {}
+        self.attendances = Attendances()
         self.exchange = Exchange()
 
     def restart(self) -> None:
-        for attendance in self._attendances.values():
-            attendance.restart()
+        self.attendances.restart()
         self.exchange.restart()
-
-    def attendance(self, meeting: Meeting) -> Attendance:
-        """How often cores have come to a meeting."""
-        found = self._attendances.get(meeting)
-        if found is None:
-            found = self._attendances[meeting] = Attendance(meeting[1])
-        return found
 
     def arrive(self, core: int, meeting: Meeting) -> int:
         """Core `core` comes to a meeting once more; how often it has by now."""
-        return self.attendance(meeting).come(core)
+        return self.attendances[meeting].come(core)
 
     def count(self, core: int) -> int:
         """Barriers that a core has reached."""
-        return sum(attendance.count(core) for attendance in self._attendances.values())
+        return sum(attendance.count(core) for attendance in self.attendances.values())
 
     def passed(self, meeting: Meeting, number: int) -> bool:
         """Whether every core of a meeting has come as often as this."""
-        return min(self.attendance(meeting).counts) >= number
+        return min(self.attendances[meeting].counts) >= number
 
 
 class PreparedOperands:

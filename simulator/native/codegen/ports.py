@@ -51,10 +51,6 @@ def _as_float(f: FunctionText, value: Value) -> Value:
     return f.convert("bitcast", value, "float")
 
 
-def _masked(f: FunctionText, value: Value, mask: int) -> Value:
-    return value & mask
-
-
 def _up(f: FunctionText, value: Value, bits: int) -> Value:
     return value << bits if bits else value
 
@@ -105,8 +101,8 @@ def decode_magnitude(f: FunctionText, code: Value, mantissa_bits: int, bias: int
 
 
 def _decode_narrow(f: FunctionText, row: DType, wide: Value) -> Value:
-    sign = _up(f, _masked(f, wide, 1 << (row.bits - 1)), 32 - row.bits)
-    code = _masked(f, wide, (1 << (row.bits - 1)) - 1)
+    sign = _up(f, wide & (1 << (row.bits - 1)), 32 - row.bits)
+    code = wide & ((1 << (row.bits - 1)) - 1)
     value = _as_bits(f, decode_magnitude(f, code, row.mantissa_bits, exponent_bias(row)))
     if row.has_infinity:
         infinity = ((1 << row.exponent_bits) - 1) << row.mantissa_bits
@@ -144,7 +140,7 @@ def encode(f: FunctionText, dtype: str, value: Value) -> Value:
         return pattern if not _dropped(row) else _as_bits(f, _round_in_place(f, row, pattern))
     if row.exponent_bits == DTYPES["float32"].exponent_bits:
         rounded = _down(f, _rounded(f, pattern, _dropped(row)), _dropped(row))
-        sign = _down(f, _masked(f, pattern, _SIGN), 32 - row.bits)
+        sign = _down(f, pattern & _SIGN, 32 - row.bits)
         nan = sign | _narrow_nan(f, row, pattern)
         is_nan = f.compare("fcmp uno", value, value)
         return f.convert("trunc", f.select(is_nan, nan, rounded), f"i{row.bits}")
@@ -202,7 +198,7 @@ def rounds_pairs() -> bool:
 
 def decode_pairs(f: FunctionText, words: Value) -> tuple[Value, Value]:
     """fp32 values of bfloat16 numbers in the lower halves of words, and in the upper ones."""
-    return _as_float(f, _up(f, words, 16)), _as_float(f, _masked(f, words, 0xFFFF0000))
+    return _as_float(f, _up(f, words, 16)), _as_float(f, words & 0xFFFF0000)
 
 
 def store_pairs(
@@ -232,7 +228,7 @@ def store_pairs(
 
 def _rounded(f: FunctionText, pattern: Value, dropped: int) -> Value:
     """The pattern with what rounds its lowest bits to nearest even added; they remain."""
-    odd = _masked(f, _down(f, pattern, dropped), 1)
+    odd = _down(f, pattern, dropped) & 1
     half = f.like(pattern, (1 << (dropped - 1)) - 1)
     return pattern + half + odd
 
@@ -241,17 +237,17 @@ def _round_in_place(f: FunctionText, row: DType, pattern: Value) -> Value:
     """tfloat32: rounded fp32 with the dropped bits zero; NaN become quiet."""
     dropped = _dropped(row)
     mask = (0xFFFFFFFF >> dropped) << dropped
-    rounded = _masked(f, _rounded(f, pattern, dropped), mask)
+    rounded = _rounded(f, pattern, dropped) & mask
     value = _as_float(f, pattern)
-    quiet = _masked(f, pattern | (1 << (MANTISSA_BITS - 1)), mask)
+    quiet = (pattern | (1 << (MANTISSA_BITS - 1))) & mask
     nan = f.compare("fcmp uno", value, value)
     return _as_float(f, f.select(nan, quiet, rounded))
 
 
 def _encode_narrow(f: FunctionText, row: DType, pattern: Value) -> Value:
     dropped, bias = _dropped(row), exponent_bias(row)
-    magnitude = _masked(f, pattern, _MAGNITUDE)
-    sign = _down(f, _masked(f, pattern, _SIGN), 32 - row.bits)
+    magnitude = pattern & _MAGNITUDE
+    sign = _down(f, pattern & _SIGN, 32 - row.bits)
     rounded = _down(f, _rounded(f, magnitude, dropped), dropped)
     normal = rounded - ((_BIAS - bias) << row.mantissa_bits)
     # Below the smallest normal number: adding a number whose last place is the smallest denormal
@@ -277,7 +273,7 @@ def _narrow_nan(f: FunctionText, row: DType, pattern: Value) -> Value:
     code = NAN[row.name].narrowed
     if code is not None:
         return f.like(pattern, code)
-    payload = _down(f, _masked(f, pattern, (1 << MANTISSA_BITS) - 1), _dropped(row))
+    payload = _down(f, pattern & ((1 << MANTISSA_BITS) - 1), _dropped(row))
     empty = f.compare("icmp eq", payload, f.like(payload, 0))
     kept = f.select(empty, f.like(payload, 1), payload)
     infinity = ((1 << row.exponent_bits) - 1) << row.mantissa_bits

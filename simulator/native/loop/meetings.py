@@ -109,7 +109,7 @@ def exchanged(
     assert instruction.row is control.SendReceive
     core, exchange = preparation.state.number, preparation.barriers.exchange
     meeting = instruction.row.meeting(instruction.values, core)
-    place = meetings.exchange(meeting, exchange.attendance(meeting), core, values)
+    place = meetings.exchange(meeting, exchange.attendances[meeting], core, values)
     if place is None:
         return None
     dst, src, _, receive_from = values[:4]

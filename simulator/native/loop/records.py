@@ -517,7 +517,7 @@ class RecordPacking:
 
     def _barrier(self, index: int, instruction: Instruction) -> dict[str, int]:
         core, barriers = self._preparation.state.number, self._preparation.barriers
-        attendance = barriers.attendance(instruction.row.meeting(instruction.values, core))
+        attendance = barriers.attendances[instruction.row.meeting(instruction.values, core)]
         return {
             "kind": KINDS.index("barrier"),
             "target": self._meetings.barrier(attendance, core),

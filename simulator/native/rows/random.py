@@ -42,25 +42,14 @@ _TAPS_BACK = (10, 30, 31)
 """How far behind the highest tap of the register the others are."""
 
 
-def _up(f: FunctionText, value: Value, bits: int) -> Value:
-    return value << bits
-
-
 def _down(f: FunctionText, value: Value, bits: int) -> Value:
     return f.binary("lshr", value, f.like(value, bits))
 
 
-def _xor(f: FunctionText, *values: Value) -> Value:
-    result, *others = values
-    for other in others:
-        result = result ^ other
-    return result
-
-
 def _xorwow(f: FunctionText, words: Carried) -> tuple[Value, Carried]:
     x, y, z, w, v, d = words
-    t = _xor(f, x, _down(f, x, 2))
-    last = _xor(f, v, _up(f, v, 4), t, _up(f, t, 1))
+    t = x ^ _down(f, x, 2)
+    last = v ^ (v << 4) ^ t ^ (t << 1)
     d = d + WEYL
     return d + last, (y, z, w, v, last, d)
 
@@ -75,12 +64,14 @@ def _lfsr(f: FunctionText, words: Carried) -> tuple[Value, Carried]:
         """By 1 + z + z^2, for a series without powers below `lowest`."""
         for power in (1, 3, 6, 12, 24):
             if lowest + power < 32:
-                series = _xor(f, series, _up(f, series, power))
+                series = series ^ (series << power)
         return series
 
     out = divided(words[0], 0)
-    out = _xor(f, out, divided(_up(f, out, 22), 22))
-    register = _xor(f, out, *(_down(f, out, back) for back in _TAPS_BACK))
+    out = out ^ divided(out << 22, 22)
+    register = out
+    for back in _TAPS_BACK:
+        register = register ^ _down(f, out, back)
     return register, (register,)
 
 
