@@ -46,6 +46,7 @@ from graph_compiler.lower.rewrites.float8 import emulate
 from graph_compiler.lower.rewrites.layouts import orders_of_products, row_major_for_products
 from graph_compiler.lower.rewrites.pairs import OPCODES, as_pairs, has_random_bits, is_wide
 from graph_compiler.lower.rewrites.ranges import narrow
+from graph_compiler.lower.rewrites.softmax import compared_choices, factors_behind_maxima
 from graph_compiler.lower.sizes import DTYPES, widens
 from graph_compiler.options import GraphOptions, has_e4m3fn
 from graph_compiler.partitions import refuse_undivided
@@ -329,13 +330,14 @@ def _emitted(
         emulate(block)
     downcast(block, options)
     into_weights(block)
+    factors_behind_maxima(block)
     demote(block, options)
     round_early(block)
     round_in_products(block)
     taken = donated(module)
     roll(block, [block.parameters[number] for number in taken.values()])
     device.squares.update(squares_of_variances(block))
-    device.row_major = row_major_for_products(block)
+    device.row_major = row_major_for_products(block) | compared_choices(block)
     device.orders = orders_of_products(block)
     with device.builder.at(graph_location(device.builder.declarations.name)):
         device.stack(families(block))

@@ -7,17 +7,24 @@ three rows of bf16 that add up to it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import nki.language as nl
 from graph_compiler.host_kernels.elements import ElementStep
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.host_kernels.registers import kind
-from graph_compiler.lower.groups.members import RowNest, goes_by_column
+from graph_compiler.lower.groups.members import TARGET, Member, RowNest, RowProduct, goes_by_column
+from graph_compiler.lower.nests.elementwise import types_of
 from graph_compiler.lower.nests.evaluation import is_widened
 from graph_compiler.lower.nests.nest import Axis
-from graph_compiler.lower.nests.operands import EXACT
+from graph_compiler.lower.nests.operands import EXACT, StoredOperand
+from graph_compiler.schedule.steps import item_size
 from nki.ir.views.tensor import NkiTensor
+
+if TYPE_CHECKING:
+    from graph_compiler.lower.device import DeviceProgram
 
 
 class Reduced(NamedTuple):
@@ -43,6 +50,41 @@ class AddedRow:
     ) -> tuple[NkiTensor, NkiTensor]:
         """The same for sums [size, rows] of columns that are so far apart."""
         return self.row[:, column : column + step * (size - 1) + 1 : step], self.ones[:, :rows]
+
+
+def added_rows(
+    device: DeviceProgram, members: list[Member], following: Mapping[int, int], count: int
+) -> dict[int, AddedRow]:
+    """Rows that nests behind products add to them, by product, where the tensor engine does that
+    instead, in tiles of so many rows: those of bf16, and constants in fp32, which are three of
+    bf16. Others would take it four passes. `following`: products with the nests."""
+    found: dict[int, AddedRow] = {}
+    ones: dict[tuple[str, int], NkiTensor] = {}
+    for number, other in following.items():
+        product, nest = members[number], members[other]
+        assert isinstance(product, RowProduct) and isinstance(nest, RowNest)
+        reduced = without_row(nest, 1 + nest.reads.index(product.uses[TARGET].buffer))
+        if reduced is None or device.limits.loads(product.columns):
+            continue
+        type = types_of(nest.loop)[reduced.operand]
+        source = StoredOperand(device, nest.places[reduced.operand], type)
+        parts = device.in_parts(source.place, product.columns) if type == "f32" else None
+        if parts is None and item_size(type) > _HALF:
+            continue
+        members[other] = reduced.nest
+        device.same_place(nest.loop, [reduced.nest.loop])
+        here = source.elements([(0, 1), (1, product.columns)], 0) if parts is None else parts
+        row = device.tile(here.shape, here.dtype)
+        device.copy(row, here)
+        key = row.dtype, row.shape[0]
+        if key not in ones:
+            ones[key] = nl.full((row.shape[0], count), 1.0, dtype=row.dtype, buffer=nl.sbuf)
+        found[number] = AddedRow(row, ones[key])
+    return found
+
+
+_HALF = 2
+"""Bytes of numbers that the tensor engine multiplies in one pass."""
 
 
 def without_row(nest: RowNest, operand: int) -> Reduced | None:

@@ -31,7 +31,7 @@ from graph_compiler.lower.groups.members import (
 )
 from graph_compiler.lower.groups.rows import RowGroupEmitter
 from graph_compiler.lower.groups.savings import saved_ns
-from graph_compiler.lower.nests.nest import PARTITIONS, UNROLLED, axes_of
+from graph_compiler.lower.nests.nest import axes_of
 from graph_compiler.lower.products.convolution import ConvolutionStep
 from graph_compiler.lower.products.product import Contraction
 from graph_compiler.lower.products.results import with_nests
@@ -96,7 +96,7 @@ class Group:
         or make the rest of those that it makes."""
         target, *reads = member.uses
         if isinstance(member, RowProduct):
-            if not member.sides.device.limits.allows(member.right_bytes()):
+            if not member.sides.device.limits.allows(member.right_share(math.prod(self.counts))):
                 return False
             reads = [use if use.buffer in self.written else use._replace(step=0) for use in reads]
         if target.by_row and target.buffer in self.apart:
@@ -163,15 +163,8 @@ def _counts(steps: Sequence[Any]) -> list[tuple[int, ...]]:
             if not axis.reduced and axis.count >= LEAST_ROWS:
                 found[axis.count] += 1 + 2 * (loop.fold is not None)
     alone = [(count,) for count, _ in found.most_common(4)]
-    some = [counts for counts, _ in batches.most_common(4) if _fill_partitions(counts)]
+    some = [counts for counts, _ in batches.most_common(4) if counts[-1] >= LEAST_ROWS]
     return list(dict.fromkeys(chain(alone, some)))
-
-
-def _fill_partitions(counts: tuple[int, ...]) -> bool:
-    """Whether rows that begin anew with each element of a batch take at most twice the tiles that
-    they would take one behind the other, and a few."""
-    tiles = math.prod(counts[:-1]) * -(-counts[-1] // PARTITIONS)
-    return counts[-1] >= LEAST_ROWS and tiles <= 2 * -(-math.prod(counts) // PARTITIONS) + UNROLLED
 
 
 def grouped(device: DeviceProgram, steps: Sequence[Any], uses: Counter[Buffer]) -> Iterator[Any]:

@@ -183,6 +183,14 @@ class RowProduct(_Rows):
         """Bytes of a partition that the right operand takes."""
         return self.sides.depth.tiles * self.columns * self.sides.size
 
+    def right_share(self, rows: int) -> int:
+        """As many bytes as count against limits, where so many rows are multiplied by it: what
+        stays for many tiles of rows is worth more room."""
+        return self.right_bytes() * _FEW // max(-(-rows // PARTITIONS), _FEW)
+
+
+_FEW = 8
+"""Tiles of rows up to which a right operand counts in full."""
 
 Member = RowNest | RowProduct
 

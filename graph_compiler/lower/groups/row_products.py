@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from graph_compiler.lower.device import HELD, DeviceProgram
 from graph_compiler.lower.groups.added_rows import AddedRow
+from graph_compiler.lower.groups.divided_products import Divided
 from graph_compiler.lower.groups.members import LEFT, TARGET, RowNest, RowProduct
 from graph_compiler.lower.groups.transposed_products import transposed_result
 from graph_compiler.lower.nests.nest import PARTITIONS, UNROLLED
@@ -17,10 +18,11 @@ from graph_compiler.lower.nests.operands import ResidentOperand, StoredOperand
 from graph_compiler.lower.products.product import COLUMNS
 from graph_compiler.lower.products.sides import ElementRun
 from graph_compiler.lower.sizes import DTYPES
-from graph_compiler.schedule.steps import item_size, place_of
+from graph_compiler.schedule.steps import Place, item_size, place_of
 from graph_compiler.schedule.views import Buffer
 from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
+from nki.language.lowering.emitter import Emitter
 
 if TYPE_CHECKING:
     from graph_compiler.lower.groups.groups import Group
@@ -77,6 +79,7 @@ class RowProducts(ABC):
     following: dict[int, int]
     transposed: dict[int, int]
     added: dict[int, AddedRow]
+    divided: dict[int, Divided]
 
     @abstractmethod
     def _following_nest(
@@ -203,18 +206,29 @@ class RowProducts(ABC):
         device = self.device
         target, _, _ = member.uses
         rows, size = total.shape
+        factor = tile.totals[self.divided[number].nest] if number in self.divided else None
         if target.by_row:
-            pattern = [(target.step, rows), (1, size)]
-            tiles[target.buffer].keep(total, pattern, target.low + column)
+            pattern, here = [(target.step, rows), (1, size)], tiles[target.buffer]
+            if factor is not None:
+                room = here.leaf(pattern, target.low + column)
+                total = self._copied(room, total, factor)
+            here.keep(total, pattern, target.low + column)
             return
         source = StoredOperand(device, place_of(member.contraction.target), target.type)
         if self._lie_beside(member):
-            self._keep_beside(number, member, tile, source, total, column)
+            self._keep_beside(number, member, tile, source, total, column, factor)
             return
-        done = device.tile((rows, size), source.dtype)
-        device.builder.emit("tensor_copy", dst=done, src=total)
+        done = self._copied(device.tile((rows, size), source.dtype), total, factor)
         pattern = [(member.rows.strides[TARGET], rows), (1, size)]
         source.keep(done, pattern, member.start(TARGET, tile.index, tile.start) + column)
+
+    def _copied(self, to: NkiTensor, total: NkiTensor, factor: NkiTensor | None) -> NkiTensor:
+        """A result in its place, times a number of each row."""
+        if factor is None:
+            self.device.builder.emit("tensor_copy", dst=to, src=total)
+        else:
+            Emitter("multiply", None).scalar(to, total, "multiply", factor)
+        return to
 
     def _lie_beside(self, member: RowProduct) -> bool:
         """Whether rows of elements of the batch lie beside one another, as those of heads do, and
@@ -241,6 +255,7 @@ class RowProducts(ABC):
         source: StoredOperand,
         total: NkiTensor,
         column: int,
+        factor: NkiTensor | None,
     ) -> None:
         """A block of a product's result, in tiles that have the rows of several elements of the
         batch."""
@@ -250,7 +265,7 @@ class RowProducts(ABC):
         tiles = self.beside.setdefault(number, {})
         if row not in tiles:
             tiles[row] = device.tile((rows, step), source.dtype)
-        device.builder.emit("tensor_copy", dst=tiles[row][:, first : first + size], src=total)
+        self._copied(tiles[row][:, first : first + size], total, factor)
         if first + size == step:
             source.keep(tiles[row], [(step, rows), (1, step)], row * step)
 
@@ -262,6 +277,24 @@ class RowProducts(ABC):
             full = all(rows == PARTITIONS for rows, _ in shapes[:-1])
             if full and len(shapes) * step * item_size(view.type) <= HELD // 4:
                 self.device.hold(view.buffer, [*tiles.values()], step, view.type)
+
+    def _of_elements(self, source: StoredOperand, tile: GroupTile, several: int) -> NkiTensor:
+        """[rows, elements of the batch, elements of a row] of a buffer, where it is: of several
+        elements, from a tile's on."""
+        first, stride = tile.start, self.count
+        for place, count in zip(reversed(tile.index), reversed(self.batch)):
+            first, stride = first + place * stride, stride * count
+        step = self.group.steps[source.place.buffer]
+        pattern = [(step, tile.rows), (self.count * step, several), (1, step)]
+        return source.elements(pattern, first * step)
+
+    def _store_beside(self, beside: Beside, start: Any, rows: int) -> None:
+        """Rows of several elements of the batch, from one on."""
+        for buffer, made in beside.made.items():
+            source = StoredOperand(self.device, Place(buffer), self.group.types[buffer])
+            value = made.reshape((rows, beside.several, self.group.steps[buffer]))
+            first = GroupTile(beside.index, start, rows, 1, {})
+            self.device.copy(self._of_elements(source, first, beside.several), value)
 
     def _keep_columns(
         self, number: int, member: RowProduct, tile: GroupTile, total: NkiTensor, column: int

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import nki.language as nl
 from graph_compiler.lower.device import HELD, DeviceProgram
-from graph_compiler.lower.groups.added_rows import AddedRow, without_row
+from graph_compiler.lower.groups.added_rows import added_rows
+from graph_compiler.lower.groups.divided_products import Divided, divided_products
 from graph_compiler.lower.groups.members import (
     LEFT,
+    RIGHT,
     TARGET,
     RowNest,
     RowProduct,
@@ -21,8 +24,14 @@ from graph_compiler.lower.groups.members import (
     is_function,
 )
 from graph_compiler.lower.groups.moments import moments, sums_of
-from graph_compiler.lower.groups.row_products import Beside, Fixed, GroupTile, Tiles, block_of
-from graph_compiler.lower.groups.rows_in_step import IN_STEP, RowsInStep
+from graph_compiler.lower.groups.row_products import (
+    Beside,
+    Fixed,
+    GroupTile,
+    RowProducts,
+    Tiles,
+    block_of,
+)
 from graph_compiler.lower.groups.transposed_products import Right, with_transposed
 from graph_compiler.lower.nests.arithmetic import ACTIVATIONS
 from graph_compiler.lower.nests.elementwise import (
@@ -62,7 +71,7 @@ RESIDENT = 80 << 10
 """Bytes of a partition that tiles which stay may take."""
 
 
-class RowGroupEmitter(RowsInStep):
+class RowGroupEmitter(RowProducts):
     """A group, ready to be emitted."""
 
     def __init__(self, device: DeviceProgram, group: Group, uses: Counter[Buffer]) -> None:
@@ -103,6 +112,7 @@ class RowGroupEmitter(RowsInStep):
         self.transposed = {}
         self.added = {}
         self.in_pieces: set[Buffer] = set()
+        self.divided = {}
         self.on_scalar: set[int] = set()
         self.summed: dict[int, int] = {}
         self.moments: dict[int, int] = {}
@@ -170,10 +180,14 @@ class RowGroupEmitter(RowsInStep):
         group = self.group
         taken = sum(group.steps[b] * item_size(group.types[b]) for b in self.resident)
         taken *= self.each
-        right = [m.right_bytes() for m in group.members if isinstance(m, RowProduct)]
+        products = [member for member in group.members if isinstance(member, RowProduct)]
+        right = [product.right_bytes() for product in products]
         if self.total <= PARTITIONS:  # each is used once, one after the other
             return taken + max(right, default=0) <= 2 * RESIDENT
-        return self.device.limits.keeps(taken + sum(right))
+        if taken + sum(right) > max(_MOST, self.device.limits.resident):
+            return False
+        share = sum(product.right_share(self.total) for product in products)
+        return self.device.limits.keeps(taken + share)
 
     def _tiling(self, member: RowNest) -> Tiling:
         rows = Axis(min(self.count, PARTITIONS), member.rows.strides)
@@ -204,7 +218,9 @@ class RowGroupEmitter(RowsInStep):
         least = self.device.target.dma_short_run_bytes.value
         self.in_pieces = {b for b in self.group.written if self.group.is_in_pieces(b, least)}
         self.following = self._following_nests()
-        self.added = self._added()
+        self.divided = self._divided()
+        rows = min(self.count, PARTITIONS)
+        self.added = added_rows(device, self.group.members, self.following, rows)
         fixed = self._fixed()
         members = self.group.members
         for number, (reader, sides) in with_transposed(members, self.following, self.total).items():
@@ -226,35 +242,18 @@ class RowGroupEmitter(RowsInStep):
             target, _, _ = self.group.members[number].uses
             device.hold(target.buffer, tiles, self.count, target.type)
 
-    def _added(self) -> dict[int, AddedRow]:
-        """Rows that nests behind products add to them, by product, where the tensor engine does
-        that instead: those of bf16, and constants in fp32, which are three of bf16. Others would
-        take it four passes."""
-        device, members = self.device, self.group.members
-        found: dict[int, AddedRow] = {}
-        ones: dict[tuple[str, int], NkiTensor] = {}
-        for number, other in self.following.items():
-            product, nest = members[number], members[other]
-            assert isinstance(product, RowProduct) and isinstance(nest, RowNest)
-            reduced = without_row(nest, 1 + nest.reads.index(product.uses[TARGET].buffer))
-            if reduced is None:
-                continue
-            type = types_of(nest.loop)[reduced.operand]
-            source = StoredOperand(device, nest.places[reduced.operand], type)
-            if device.limits.loads(product.columns):
-                continue
-            parts = device.in_parts(source.place, product.columns) if type == "f32" else None
-            if parts is None and item_size(type) > _HALF:
-                continue
-            members[other] = reduced.nest
-            device.same_place(nest.loop, [reduced.nest.loop])
-            here = source.elements([(0, 1), (1, product.columns)], 0) if parts is None else parts
-            row = device.tile(here.shape, here.dtype)
-            device.copy(row, here)
-            if (row.dtype, row.shape[0]) not in ones:
-                shape = row.shape[0], min(self.count, PARTITIONS)
-                ones[row.dtype, row.shape[0]] = nl.full(shape, 1.0, dtype=row.dtype, buffer=nl.sbuf)
-            found[number] = AddedRow(row, ones[row.dtype, row.shape[0]])
+    def _divided(self) -> dict[int, Divided]:
+        """Products that divide their results instead of what they multiply."""
+        members = self.group.members
+        alone = {buffer for buffer in self.inside if self.reads[buffer] == 1}
+        found = divided_products(members, self.summed, alone)
+        found = {n: one for n, one in found.items() if n not in self.following}
+        for one in found.values():
+            before = members[one.maker]
+            assert isinstance(before, RowNest)
+            self.device.same_place(before.loop, [one.rows.loop])
+            self.resident.remove(before.uses[TARGET].buffer)
+            members[one.maker] = one.rows
         return found
 
     def _transposed_by_dma(self, member: RowProduct) -> RowProduct:
@@ -288,24 +287,36 @@ class RowGroupEmitter(RowsInStep):
     def _elements(self) -> int:
         """How many elements of a batch are loaded and stored together."""
         products = [member for member in self.group.members if isinstance(member, RowProduct)]
-        if not products or any(map(self.device.holds, self.group.read)):
+        if not products or any(map(self._finds, products)):
             return 1
         rows = -(-self.count // PARTITIONS)
         taken = max(
             max(rows * member.sides.depth.elements * member.sides.size, member.right_bytes())
             for member in products
         )
-        several = max(1, min(_BATCH // taken, self.batch[-1] // _ROUNDS))
-        if not self._in_step():
-            return several
+        most = min(_BATCH // taken, self.batch[-1], math.prod(self.batch) // _ROUNDS)
         room = sum(self.group.steps[b] * item_size(self.group.types[b]) for b in self.resident)
-        return max(1, min(several, IN_STEP, RESIDENT // max(room, 1)))
+        most = min(most, _IN_STEP, RESIDENT // max(room, 1))
+        parts = -(-self.batch[-1] // max(1, most))
+        return -(-self.batch[-1] // parts)
+
+    def _finds(self, member: RowProduct) -> bool:
+        """Whether a product reads tiles of rows that are on chip: each element of the batch begins
+        with one."""
+        held = any(self.device.holds(use.buffer) for use in member.uses[LEFT:])
+        (_, down), *_ = member.product.depth_right
+        steps = {LEFT: member.rows.strides[LEFT], RIGHT: max(down, member.product.columns[0][1])}
+        return held and all(
+            axis.strides[side] // max(1, step) % PARTITIONS == 0
+            for axis in member.batch
+            for side, step in steps.items()
+        )
 
     def _matrices(self, index: list[Any], several: int, fixed: Fixed) -> None:
         """All rows of so many elements of the batch, from one on."""
         builder = self.device.builder
         right = Right(self.group.members, index, several)
-        if not self.is_straight():  # what a loop on the device needs is loaded before it
+        if several > 1 or not self.is_straight():  # a loop's operands are loaded before it
             right.load()
 
         def rows(start: Any, count: int, each: int) -> None:
@@ -317,11 +328,7 @@ class RowGroupEmitter(RowsInStep):
                 for number in range(several)
                 for own in [[*index[:-1], index[-1] + number] if number else index]
             ]
-            if beside is not None and self._in_step():
-                self._rows_in_step(beside, tiles, fixed, right)
-            else:
-                for tile in tiles:
-                    self._rows(tile, fixed, right)
+            self._rows(tiles, fixed, right)
             if beside is not None:
                 self._store_beside(beside, start, count)
 
@@ -398,13 +405,32 @@ class RowGroupEmitter(RowsInStep):
                 scalar += count / fast
         return found
 
-    def _rows(self, tile: GroupTile, fixed: Fixed, right: Right) -> None:
-        """One tile of rows through all members."""
-        device, group = self.device, self.group
-        first = tile.start
-        stride = self.count
+    def _rows(self, elements: Sequence[GroupTile], fixed: Fixed, right: Right) -> None:
+        """One tile of rows of each of several elements of the batch through all members."""
+        group, step = self.group, elements[0].step
+        tiles = [self._tiles(tile) for tile in elements]
+        for number in range(1 if self.together else step):
+            own = [
+                {b: replace(t, first=t.first + number * group.steps[b]) for b, t in here.items()}
+                if step > 1
+                else here
+                for here in tiles
+            ]
+            some = [replace(tile, start=tile.start + number, totals={}) for tile in elements]
+            self._members(some, own, fixed, right)
+        for tile, here in zip(elements, tiles):
+            self._leave(tile, here)
+
+    def _first(self, tile: GroupTile) -> Any:
+        """The number of a tile's first row, of all rows of the batch."""
+        first, stride = tile.start, self.count
         for place, count in zip(reversed(tile.index), reversed(self.batch)):
             first, stride = first + place * stride, stride * count
+        return first
+
+    def _tiles(self, tile: GroupTile) -> Tiles:
+        """Where the rows of a tile are on chip, those loaded that are read."""
+        device, group, first = self.device, self.group, self._first(tile)
         tiles: Tiles = {}
         for buffer in self.resident:
             step, type = group.steps[buffer], group.types[buffer]
@@ -426,18 +452,16 @@ class RowGroupEmitter(RowsInStep):
             last = tile.step > 1 or buffer in self.in_pieces
             backing = None if buffer in self.inside or last else source
             tiles[buffer] = ResidentOperand(device, room, 0, backing, first * step)
-        for number in range(1 if self.together else tile.step):
-            own = tiles
-            if tile.step > 1:
-                own = {
-                    b: replace(t, first=t.first + number * group.steps[b]) for b, t in tiles.items()
-                }
-            self._members(replace(tile, start=tile.start + number, totals={}), own, fixed, right)
+        return tiles
+
+    def _leave(self, tile: GroupTile, tiles: Tiles) -> None:
+        """Store several rows of a partition together, and have rows stay that others find."""
+        group, first = self.group, self._first(tile)
         beside = set() if tile.beside is None else set(tile.beside.made)
         for buffer in self.resident:
             last = tile.step > 1 or buffer in self.in_pieces - beside
             if last and buffer in group.written - self.inside:
-                source = StoredOperand(device, Place(buffer), group.types[buffer])
+                source = StoredOperand(self.device, Place(buffer), group.types[buffer])
                 run = tile.step * group.steps[buffer]
                 pattern = [(run, tile.rows), (1, run)]
                 source.keep(tiles[buffer].tile, pattern, first * group.steps[buffer])
@@ -468,16 +492,27 @@ class RowGroupEmitter(RowsInStep):
             pattern = [(tile.step * step, tile.rows), (step, tile.step), (1, width)]
         self.device.copy(room, source.elements(pattern, first * step + low))
 
-    def _members(self, tile: GroupTile, tiles: Tiles, fixed: Fixed, right: Right) -> None:
-        """The members for rows of which each partition has one."""
+    def _members(
+        self, elements: Sequence[GroupTile], tiles: Sequence[Tiles], fixed: Fixed, right: Right
+    ) -> None:
+        """The members for rows of which each partition has one: each for all elements of the batch
+        before the next one, so that engines need not wait for one another."""
         device, group = self.device, self.group
+        left_out = {one.nest: one.maker for one in self.divided.values()}
         for number, member in enumerate(group.members):
-            if isinstance(member, RowProduct):
-                with device.builder.at(device.place_in_graph(member.contraction)):
-                    self._product(number, member, tile, tiles, fixed, right[number][tile.number])
-            elif number not in self.following.values():
-                with device.builder.at(device.place_in_graph(member.loop)):
-                    self._nest(number, member, tile, tiles, fixed)
+            if number in self.following.values():
+                continue
+            maker = left_out.get(number)
+            step = member.contraction if isinstance(member, RowProduct) else member.loop
+            with device.builder.at(device.place_in_graph(step)):
+                for tile, own in zip(elements, tiles):
+                    if isinstance(member, RowProduct):
+                        moving = right[number][tile.number]
+                        self._product(number, member, tile, own, fixed, moving)
+                    elif maker is not None:
+                        tile.totals[number] = nl.reciprocal(tile.totals[maker], dtype="float32")
+                    else:
+                        self._nest(number, member, tile, own, fixed)
 
     def _nest(
         self, number: int, member: RowNest, tile: GroupTile, tiles: Tiles, fixed: Fixed
@@ -613,7 +648,10 @@ class RowGroupEmitter(RowsInStep):
         return high - low < _FIXED and (others > 1 or repeats)
 
 
-_STRAIGHT = 512
+_MOST = 128 << 10
+"""Bytes of a partition that rows and right operands of a group take at most."""
+
+_STRAIGHT = 1024
 """Tiles of rows in all of a group up to which no loop goes through the elements of its batch: their
 loads would be started by registers."""
 
@@ -631,6 +669,9 @@ _SHORT_MOMENTS = 160
 _OPERATION = 2048
 """Elements of a partition that an operation has of several rows."""
 
+_IN_STEP = 4
+"""Elements of a batch that go through a group together, at most."""
+
 _BATCH = 8 << 10
 """Bytes of a partition of an operand of several elements of a batch that are loaded together."""
 
@@ -640,9 +681,6 @@ _PART = 256
 _LONG = 512
 """Elements of a row from which on its sum may move to the scalar engine, which takes a fixed time
 to read out what it has added up."""
-
-_HALF = 2
-"""Bytes of numbers that the tensor engine multiplies in one pass."""
 
 _FIXED = 4096
 """Elements of an operand that is the same for all rows, up to which it is kept."""

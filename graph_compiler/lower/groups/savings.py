@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from graph_compiler.lower.groups.members import RowProduct
+from graph_compiler.lower.groups.members import RowProduct, folded_by_makers
 from graph_compiler.lower.nests.elementwise import passes, plan, types_of
+from graph_compiler.lower.nests.evaluation import passes_of_engines
 from graph_compiler.lower.nests.nest import PARTITIONS, UNROLLED, Price, cost, engines_of
 from graph_compiler.schedule.steps import item_size
 from graph_compiler.schedule.views import Buffer
@@ -26,23 +27,24 @@ _EXPOSED = 8
 
 def saved_ns(rows: RowGroupEmitter) -> float:
     """About how many ns are saved: the steps one by one less the group. Products take the engines
-    as long in it as alone."""
+    as long in it as alone. Both engines share the nests around products."""
     group, device = rows.group, rows.device
     each = rows.each if rows.together else 1
     blocks = math.prod(rows.batch) * -(-rows.count // (PARTITIONS * each))
-    bandwidth = device.target.dma_bytes_per_ns
-    apart = engines = transfers = fixed = 0.0
+    apart = vector = scalar = transfers = fixed = 0.0
+    summed = folded_by_makers(group.members, ())
+    products = any(isinstance(member, RowProduct) for member in group.members)
     found: set[Buffer] = set()
-    for member, tiling in zip(group.members, rows.tilings):
+    for number, (member, tiling) in enumerate(zip(group.members, rows.tilings)):
         apart += ROUND_TRIP * (not found.isdisjoint(member.reads))
         found.update(use.buffer for use in member.uses if use.by_row)
         if isinstance(member, RowProduct):
             target, left, _ = member.uses
             for use in (target, left):
                 if use.buffer in group.written and use.by_row:
-                    apart += blocks * device.target.dma_trigger_static_ns.value
-                    moved = use.high - use.low + 1
-                    apart += rows.total * moved * item_size(use.type) / bandwidth
+                    run = (use.high - use.low + 1) * item_size(use.type)
+                    one = _transfer_ns(rows, run)
+                    apart += blocks * max(one, device.target.dma_trigger_static_ns.value)
             continue
         assert tiling is not None
         apart += plan(device, member.loop)[0]
@@ -52,24 +54,33 @@ def saved_ns(rows: RowGroupEmitter) -> float:
         ]
         operands = sizes[: 1 + len(member.loop.leaves)]
         own = rows.own_tiling(tiling, tiling.sizes[0], each)
-        price = cost(own, operands, passes(member.loop), device.target)
-        engines += blocks * price.engines
+        here, there = passes(member.loop), 0
+        if products:
+            here, there = (0, 0) if number in summed else passes_of_engines(member.loop)
+        price = cost(own, operands, here, device.target)
+        vector += blocks * price.engines
+        scalar += blocks * cost(own, operands, there, device.target).engines
         transfers += blocks * price.transfers
         fixed += min(blocks, _EXPOSED) * price.fixed  # tiles of rows overlap
     transfers += sum(_moving(rows, buffer) for buffer in rows.resident if buffer not in rows.inside)
     apart += LEFT_ON_CHIP * rows.leaves()
-    return apart - Price(engines, transfers, fixed).total
+    return apart - Price(max(vector, scalar), transfers, fixed).total
 
 
 def _moving(rows: RowGroupEmitter, buffer: Buffer) -> float:
     """About how many ns it takes to load, or to store, all rows of a buffer, tile by tile."""
     group, target = rows.group, rows.device.target
     tiles = math.prod(rows.batch) * -(-rows.count // (PARTITIONS * rows.each))
-    partitions = min(rows.count, PARTITIONS)
-    engines = engines_of(partitions, target)
     run = rows.each * group.steps[buffer] * item_size(group.types[buffer])
-    rate = target.dma_run_bytes_per_ns(run)
-    one = partitions * (target.dma_descriptor_ns.value + run / rate) / engines
     is_straight = tiles * rows.each <= UNROLLED or rows.is_straight()
     static, dynamic = target.dma_trigger_static_ns.value, target.dma_trigger_dynamic_ns
-    return tiles * max(one, static if is_straight else dynamic)
+    return tiles * max(_transfer_ns(rows, run), static if is_straight else dynamic)
+
+
+def _transfer_ns(rows: RowGroupEmitter, run: int) -> float:
+    """About how many ns a transfer of a tile of rows takes, each so many bytes, without its
+    trigger."""
+    target, partitions = rows.device.target, min(rows.count, PARTITIONS)
+    rate = target.dma_run_bytes_per_ns(run)
+    one = target.dma_descriptor_ns.value + run / rate
+    return partitions * one / engines_of(partitions, target)

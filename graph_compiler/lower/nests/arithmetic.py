@@ -378,7 +378,13 @@ class Scaled(NamedTuple):
 def scaled(step: ElementStep, values: Sequence[Any]) -> Scaled | None:
     """A step as a scale or bias of its first operand, in fp32 as the scalar engine computes it;
     None where it is neither."""
-    if kind(step.type) != "real" or len(values) != 2 or not isinstance(values[0], NkiTensor):
+    if kind(step.type) != "real" or len(values) != 2:
+        return None
+    if isinstance(values[0], Scaled):
+        before, other = values
+        shift = other if step.op == "add" else nl.negative(other)
+        return before._replace(bias=_wide_column(shift))
+    if not isinstance(values[0], NkiTensor):
         return None
     tile, other = values
     column = isinstance(other, NkiTensor) and _is_by_row(tile, other)
@@ -395,7 +401,7 @@ def scaled(step: ElementStep, values: Sequence[Any]) -> Scaled | None:
 
 class Half(NamedTuple):
     """An operation of fp32 elements with a number or a column, not computed yet: the vector engine
-    does two such operations at once."""
+    does another one with it, whose second operand may be a tile."""
 
     tile: NkiTensor
     op: str
@@ -403,13 +409,25 @@ class Half(NamedTuple):
 
 
 def half(step: ElementStep, values: Sequence[Any]) -> Half | None:
-    """A step as the first of two operations; None of others."""
-    if step.op not in PAIRED or (step.type, kind(step.source)) != ("f32", "real"):
+    """A step as the first of two operations; None of others. Dividing by a power of two is
+    multiplying by another one."""
+    if (step.type, kind(step.source)) != ("f32", "real") or len(values) != 2:
         return None
     tile, operand = values
-    return (
-        Half(tile, step.op, operand) if isinstance(tile, NkiTensor) and is_paired(operand) else None
-    )
+    op = step.op
+    if not isinstance(tile, NkiTensor) or not is_paired(operand):
+        return None
+    wide = math.prod(tile.shape[1:]) > 1
+    if wide and op == "divide" and isinstance(operand, float) and _is_power(operand):
+        op, operand = "multiply", 1 / operand
+    if op not in PAIRED:
+        return None
+    return Half(tile, op, operand)
+
+
+def _is_power(number: float) -> bool:
+    """Whether a number is a positive power of two."""
+    return math.frexp(number)[0] == 0.5
 
 
 def is_paired(operand: Any) -> bool:
@@ -420,8 +438,12 @@ def is_paired(operand: Any) -> bool:
 
 
 def both(step: ElementStep, first: Half, operand: Any) -> NkiTensor:
-    """A step with a number or a column, behind the first of two operations."""
+    """A step with a number, a column or a tile, behind the first of two operations."""
     e = Emitter(step.op, None)
+    if isinstance(operand, NkiTensor) and operand.shape == first.tile.shape:
+        result = e.result(first.tile.shape, dtype_of(step))
+        e.scalar_then_tensor(result, first.tile, first.op, _flat(first.operand), step.op, operand)
+        return result
     columns = [_flat(first.operand), _flat(operand)]
     result = e.result(first.tile.shape, dtype_of(step))
     e.scalar(result, first.tile, first.op, columns[0], step.op, columns[1])

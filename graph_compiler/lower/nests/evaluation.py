@@ -65,9 +65,7 @@ def evaluate(
         if known.get(len(found)) is not None:
             found.append(known[len(found)])
             continue
-        if is_widened(steps, len(found), len(values)) and isinstance(
-            found[step.arguments[0]], NkiTensor
-        ):
+        if _is_wide(steps, found, len(values)):
             found.append(found[step.arguments[0]])
             continue
         if step.op == "literal":
@@ -79,7 +77,7 @@ def evaluate(
         if same is not None:
             found.append(same)
             continue
-        if not last and uses[len(found)] == 1 and _is_taken(steps, len(found)):
+        if not last and uses[len(found)] == 1 and _is_taken(steps, found, len(values)):
             put_off = arithmetic.scaled(step, arguments)
             if put_off is not None:
                 found.append(put_off)
@@ -176,6 +174,29 @@ def wide_steps(loop: LoopNest) -> int:
     )
 
 
+def passes_of_engines(loop: LoopNest) -> tuple[int, int]:
+    """About how often vector and scalar engine go through all elements: the scalar engine computes
+    functions, and what it scales and shifts for them."""
+    columns, leaves = columns_of(loop), len(loop.leaves)
+    functions = [step for step in loop.steps if step.op in arithmetic.ACTIVATIONS]
+    before = {n for function in functions for n in function.arguments if n >= leaves}
+    taken = [
+        step
+        for step in (loop.steps[number - leaves] for number in before)
+        if step.op in _PUT_OFF and any(n in columns or _is_literal(loop, n) for n in step.arguments)
+    ]
+    vector = wide_steps(loop) - len(functions) - len(taken) + (loop.fold is not None)
+    return max(vector, not functions), len(functions)
+
+
+def _is_literal(loop: LoopNest, value: int) -> bool:
+    return value >= len(loop.leaves) and loop.steps[value - len(loop.leaves)].op == "literal"
+
+
+_PUT_OFF = frozenset({"add", "subtract", "multiply"})
+"""Opcodes with a number or a column that the scalar engine does before a function."""
+
+
 def _rounded_at_once(steps: Sequence[ElementStep], values: int) -> Sequence[ElementStep]:
     """The steps without a conversion at the end, where the one before it may round its result to
     that type: it computes in fp32."""
@@ -198,19 +219,49 @@ def is_widened(steps: Sequence[ElementStep], value: int, values: int) -> bool:
     return bool(users) and _IN_FP32.issuperset(users)
 
 
-def _is_taken(steps: Sequence[ElementStep], value: int) -> bool:
-    """Whether the step that takes a value scales and shifts its argument by itself."""
-    return any(value in step.arguments and step.op in arithmetic.ACTIVATIONS for step in steps)
+def _is_wide(steps: Sequence[ElementStep], known: Sequence[Any], values: int) -> bool:
+    """Whether the step behind what is known widens a tile that need not be widened, or is wide: a
+    product's results are fp32 whatever their type."""
+    step = steps[len(known) - values]
+    tile = known[step.arguments[0]] if step.arguments else None
+    if not isinstance(tile, NkiTensor):
+        return False
+    wide = step.op == "convert" and tile.dtype == DTYPES["f32"] == DTYPES[step.type]
+    inside = step is not steps[-1] and widens(step.source, step.type)
+    return is_widened(steps, len(known), values) or (wide and inside)
+
+
+def _is_taken(steps: Sequence[ElementStep], known: Sequence[Any], values: int) -> bool:
+    """Whether the step that takes the value behind those that are known scales and shifts its
+    argument by itself, or does so behind a sum with a column."""
+    (user,) = (step for step in steps if len(known) in step.arguments)
+    if user.op in arithmetic.ACTIVATIONS:
+        return True
+    total = values + steps.index(user)
+    users = [step for step in steps if total in step.arguments]
+    if user.op not in SHIFTS or len(users) != 1 or users[0].op not in arithmetic.ACTIVATIONS:
+        return False
+    first, second = user.arguments
+    scales = user.source == "f32" and steps[len(known) - values].op == "multiply"
+    return scales and first == len(known) != second and _is_paired(steps, second, known, values)
 
 
 def _is_first(steps: Sequence[ElementStep], known: Sequence[Any], values: int) -> bool:
-    """Whether the value behind those that are known is taken in fp32 by a step that has a number or
-    a column as its second operand. `values`: those before the steps."""
+    """Whether the value behind those that are known is taken in fp32 by a step that has a number, a
+    column or a whole tile as its second operand. `values`: those before the steps."""
     (user,) = (step for step in steps if len(known) in step.arguments)
     if user.op not in arithmetic.PAIRED or user.source != "f32":
         return False
     first, second = user.arguments
-    return first == len(known) != second and _is_paired(steps, second, known, values)
+    if first != len(known) or second == first:
+        return False
+    tile: Value = known[steps[first - values].arguments[0]]
+    if not isinstance(tile, NkiTensor):
+        return False
+    other = known[second] if second < first else None
+    if isinstance(other, NkiTensor) and other.shape == tile.shape:
+        return True
+    return _is_paired(steps, second, known, values)
 
 
 def _is_paired(steps: Sequence[ElementStep], value: int, known: Sequence[Any], values: int) -> bool:

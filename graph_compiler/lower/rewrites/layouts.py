@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from graph_compiler.lower.rewrites.softmax import is_softmax_divisor
 from graph_compiler.schedule.nodes import Block, Node
 
 _ORDERS = ("reshape", "transpose")
@@ -103,6 +104,8 @@ def _is_left(node: Node, order: list[int], users: dict[Node, list[Node]]) -> boo
     that they want it with these last: its transpose."""
     if len(order) != 3 or node.dims[order[-1]] not in _IN_QUADRANTS:
         return False
+    if _depth(node) >= _LONG * node.dims[order[-1]] and any(map(_is_divided, node.operands)):
+        return False
     summed = node.dims[order[1]] * node.dims[order[2]]
 
     def behind(user: Node) -> bool:
@@ -113,12 +116,26 @@ def _is_left(node: Node, order: list[int], users: dict[Node, list[Node]]) -> boo
     return all(map(behind, users[node]))
 
 
+def _is_divided(node: Node) -> bool:
+    """Whether a node is a quotient by sums of exponentials, rounded at most."""
+    while node.op in _ROUNDED:
+        (node,) = node.operands
+    return node.op in _QUOTIENTS and is_softmax_divisor(node.operands[1])
+
+
 def _depth(node: Node) -> int:
     """Elements over which a product sums."""
     assert node.instruction is not None
     axes = node.instruction.attribute("dot_dimension_numbers").lhs_contracting_dimensions
     return math.prod(node.operands[0].dims[axis] for axis in axes)
 
+
+_ROUNDED = frozenset({"convert"})
+_QUOTIENTS = frozenset({"divide"})
+
+_LONG = 4
+"""How many times as many keys as columns weights have from which on it is less to divide results,
+which must have their rows along partitions, and to transpose them, than to divide weights."""
 
 _IN_QUADRANTS = frozenset({32, 64, 128})
 """Elements of which several fill the partitions."""

@@ -7,10 +7,13 @@ finite, the sum may be no number, and the reciprocal then is none either.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from graph_compiler.hlo.operators.folding import binary_opcode
-from graph_compiler.schedule.nodes import Node
+from graph_compiler.schedule.nodes import Block, Node
+from graph_compiler.schedule.simplify import is_uniform
 
 
 def is_softmax_divisor(node: Node) -> bool:
@@ -21,12 +24,174 @@ def is_softmax_divisor(node: Node) -> bool:
     if total is None or value is None or value.op not in _EXPONENTIALS:
         return False
     (difference,) = value.operands
-    if difference.op != "subtract":
+    if difference.op not in _DIFFERENCES:
         return False
     numbers, largest = difference.operands
     found = repeated_along(largest, total)
     most = found and _without_least(found)
-    return most is not None and _folded(most, "maximum") is numbers and _axes(most) == _axes(total)
+    if most is None:
+        return False
+    if difference.op == "add":
+        numbers, factor = _scaled(numbers)
+        most, opposite = _scaled(most)
+        if factor is None or opposite is None or factor != -opposite:
+            return False
+    return _folded(most, "maximum") is numbers and _axes(most) == _axes(total)
+
+
+def factors_behind_maxima(block: Block) -> None:
+    """Scores are compared before they are scaled: the scalar engine scales them with its function.
+
+    Before: `y = x * c`, or a choice of that and a number, and `exp(y - max(y))`; after: `exp(x * c
+    + max(x) * -c)`, where c is positive. Rounding keeps the order of numbers, so the largest is the
+    same one. A number that is chosen is divided by c, if that times c is the number again, or a
+    neighbour of it that is so far from it that no exponential tells which of both it was.
+    """
+    uses = block.uses()
+    added: dict[Node, list[Node]] = {}
+    replaced: dict[Node, Node] = {}
+    for node in block.nodes:
+        for inner in node.blocks:
+            factors_behind_maxima(inner)
+        if node.op in _EXPONENTIALS and uses.get(node.operands[0]) == 1:
+            (difference,) = node.operands
+            found = _of_unscaled(difference, uses) if difference.op == "subtract" else None
+            if found is not None:
+                added[difference] = found
+                replaced[difference] = found[-1]
+    if not replaced:
+        return
+    nodes = []
+    for node in block.nodes:
+        nodes += added.get(node, [node])
+        node.operands = [replaced.get(operand, operand) for operand in node.operands]
+    block.nodes = nodes
+
+
+def compared_choices(block: Block) -> set[Node]:
+    """Choices in fp32, of a block and those inside of it, whose largest number is sought: what
+    compares while it chooses is not to choose again for others."""
+    found: set[Node] = set()
+    for node in block.nodes:
+        for inner in node.blocks:
+            found |= compared_choices(inner)
+        numbers = _folded(node, "maximum")
+        if numbers is not None and numbers.op == "select" and numbers.type == _SINGLE:
+            found.add(numbers)
+    return found
+
+
+def _of_unscaled(difference: Node, uses: dict[Node, int]) -> list[Node] | None:
+    """The difference of scaled numbers and the largest of them, from what is not scaled yet: the
+    nodes that it takes; None of other differences."""
+    numbers, largest = difference.operands
+    if difference.type != _SINGLE or uses.get(numbers) != 2:
+        return None
+    links = []
+    most = largest
+    while most.op in _SPREAD or most.op == "maximum":
+        links.append(most)
+        source = most.operands[0] if most.op in _SPREAD else _without_least(most)
+        if uses.get(most) != 1 or source is most:
+            return None
+        most = source
+    if uses.get(most) != 1 or _folded(most, "maximum") is not numbers:
+        return None
+    made: list[Node] = []
+    scaled = _before_factor(numbers, uses, made)
+    if scaled is None:
+        return None
+    plain, factor = scaled
+    form = [(_SINGLE, numbers.dims)]
+    again = Node("multiply", form, [plain, _uniform(factor, numbers)], numbers.instruction)
+    reduced = Node("reduce", most.results, [plain, most.operands[1]], most.instruction)
+    opposite = Node("multiply", most.results, [reduced, _uniform(-factor, most)], most.instruction)
+    made += [again, reduced, opposite]
+    for link in reversed(links):
+        if link.op in _SPREAD:
+            opposite = Node(link.op, link.results, [opposite], link.instruction)
+            made.append(opposite)
+    return [*made, Node("add", form, [again, opposite], difference.instruction)]
+
+
+def _before_factor(
+    node: Node, uses: dict[Node, int], made: list[Node]
+) -> tuple[Node, float] | None:
+    """What a node is the product of with a positive number, of which it may choose, and the number;
+    None of others. Nodes that this takes are `made`."""
+    if node.op == "select" and node.type == _SINGLE:
+        return _choice_before_factor(node, uses, made)
+    if node.op in _CONVERTED and node.type == _SINGLE and uses.get(node.operands[0]) == 1:
+        (narrow,) = node.operands
+        plain, factor = _scaled(narrow)
+        if factor is None or narrow.type not in _FLOATS or math.frexp(factor)[0] != _HALF:
+            return None
+        made.append(Node("convert", node.results, [plain], node.instruction))
+        return made[-1], factor
+    plain, factor = _scaled(node)
+    return (plain, factor) if factor is not None and factor > 0 and node.type == _SINGLE else None
+
+
+def _choice_before_factor(
+    node: Node, uses: dict[Node, int], made: list[Node]
+) -> tuple[Node, float] | None:
+    """The same of a choice between numbers and one number."""
+    condition, *others = node.operands
+    numbers = [_number(one) for one in others]
+    if numbers.count(None) != 1:
+        return None
+    at = numbers.index(None)
+    least = numbers[1 - at]
+    found = _before_factor(others[at], uses, made) if uses.get(others[at]) == 1 else None
+    if found is None or least is None:
+        return None
+    plain, factor = found
+    with np.errstate(over="ignore"):
+        near = np.float32(least) / np.float32(factor)
+        around = [near, np.nextafter(near, np.float32(0)), np.nextafter(near, 2 * near)]
+        fitting = [one for one in around if one * np.float32(factor) == np.float32(least)]
+    apart = abs(least) >= _APART and math.isfinite(near)
+    if not fitting and not apart:
+        return None
+    others[at], others[1 - at] = plain, _uniform(float([*fitting, near][0]), node)
+    made.append(Node("select", node.results, [condition, *others], node.instruction))
+    return made[-1], factor
+
+
+def _scaled(node: Node) -> tuple[Node, float | None]:
+    """What a node multiplies by one number, and the number; of others the node, and None."""
+    if node.op in _FACTORS and node.type in _FLOATS:
+        first, second = node.operands
+        factor = _number(second)
+        if factor is not None and (node.op == "multiply" or math.frexp(factor)[0] == _HALF):
+            return first, factor if node.op == "multiply" else 1 / factor
+        factor = _number(first)
+        if factor is not None and node.op == "multiply":
+            return second, factor
+    return node, None
+
+
+def _number(node: Node) -> float | None:
+    """The number that all elements of a constant are; None of others."""
+    if node.op != "constant" or not node.value.size or not is_uniform(node.value):
+        return None
+    return float(node.value[(0,) * node.value.ndim])
+
+
+def _uniform(number: float, like: Node) -> Node:
+    """A constant of one number, of another node's form."""
+    value = np.broadcast_to(np.float32(number), like.dims)
+    return Node("constant", [(_SINGLE, like.dims)], [], value=value)
+
+
+_SINGLE = "f32"
+_APART = 2.0**40
+"""From here on fp32 numbers are 2**17 apart at least; exponentials of less than -104 are 0."""
+
+_HALF = 0.5
+"""The significand of a positive power of two, as `frexp` has it."""
+
+_FACTORS = frozenset({"multiply", "divide"})
 
 
 def _without_least(node: Node) -> Node:
@@ -41,6 +206,7 @@ def _without_least(node: Node) -> Node:
     return node
 
 
+_DIFFERENCES = frozenset({"add", "subtract"})
 _EXPONENTIALS = frozenset({"exponential"})
 _CONVERTED = frozenset({"convert"})
 _SPREAD = frozenset({"convert", "reshape", "broadcast"})

@@ -1,0 +1,117 @@
+"""Softmax between two products: what it divides by, and the factor of the scores, move to where
+they cost least. NumPy in float64 says what results must be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from graph_compiler import compile, parse_text
+from graph_compiler.lower.assemble import assemble
+from isa.target import TARGETS
+from nki.ir.nodes import operations
+from nki.ir.views.tensor import NkiTensor
+
+Array = np.ndarray[Any, Any]
+
+GRAPH = """HloModule attention
+larger { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT m = f32[] maximum(a, b) }
+plus { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT s = f32[] add(a, b) }
+ENTRY e {
+ q = TYPE[HEADS,ROWS,DEPTH] parameter(0)
+ k = TYPE[HEADS,KEYS,DEPTH] parameter(1)
+ v = TYPE[HEADS,KEYS,DEPTH] parameter(2)
+ mask = pred[ROWS,KEYS] parameter(3)
+ masks = pred[HEADS,ROWS,KEYS] broadcast(mask), dimensions={1,2}
+ least = f32[] constant(-inf)
+ zero = f32[] constant(0)
+ factor = f32[] constant(FACTOR)
+ factors = f32[HEADS,ROWS,KEYS] broadcast(factor), dimensions={}
+ low = f32[] constant(LOW)
+ lows = f32[HEADS,ROWS,KEYS] broadcast(low), dimensions={}
+ d = f32[HEADS,ROWS,KEYS] dot(q, k), lhs_batch_dims={0}, lhs_contracting_dims={2}, \
+rhs_batch_dims={0}, rhs_contracting_dims={2}
+ x = f32[HEADS,ROWS,KEYS] multiply(d, factors)
+ c = f32[HEADS,ROWS,KEYS] select(masks, x, lows)
+ m = f32[HEADS,ROWS] reduce(c, least), dimensions={2}, to_apply=larger
+ ms = f32[HEADS,ROWS,KEYS] broadcast(m), dimensions={0,1}
+ a = f32[HEADS,ROWS,KEYS] subtract(c, ms)
+ e = f32[HEADS,ROWS,KEYS] exponential(a)
+ t = f32[HEADS,ROWS] reduce(e, zero), dimensions={2}, to_apply=plus
+ ts = f32[HEADS,ROWS,KEYS] broadcast(t), dimensions={0,1}
+ p = f32[HEADS,ROWS,KEYS] divide(e, ts)
+ w = TYPE[HEADS,ROWS,KEYS] convert(p)
+ ROOT r = TYPE[HEADS,ROWS,DEPTH] dot(w, v), lhs_batch_dims={0}, lhs_contracting_dims={2}, \
+rhs_batch_dims={0}, rhs_contracting_dims={1}
+}"""
+
+HEADS, ROWS, KEYS, DEPTH = 8, 130, 200, 32
+
+
+def graph(type: str, factor: float, low: str) -> str:
+    sizes = {"HEADS": HEADS, "ROWS": ROWS, "KEYS": KEYS, "DEPTH": DEPTH}
+    text = GRAPH.replace("TYPE", type).replace("FACTOR", str(factor)).replace("LOW", low)
+    for name, size in sizes.items():
+        text = text.replace(name, str(size))
+    return text
+
+
+def attended(q: Array, k: Array, v: Array, mask: Array, factor: float, low: float) -> Array:
+    wide = [one.astype(np.float64) for one in (q, k, v)]
+    with np.errstate(invalid="ignore"):
+        scores = np.where(mask, wide[0] @ wide[1].swapaxes(1, 2) * factor, low)
+        e = np.exp(scores - scores.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True) @ wide[2]
+
+
+def inputs(type: Any) -> list[Array]:
+    random = np.random.default_rng(7)
+    shapes = (HEADS, ROWS, DEPTH), (HEADS, KEYS, DEPTH), (HEADS, KEYS, DEPTH)
+    found = [random.standard_normal(shape).astype(type) for shape in shapes]
+    mask = random.random((ROWS, KEYS)) < 0.7
+    mask[2] = True
+    return [*found, mask]
+
+
+@pytest.mark.parametrize("low", ["-1e30", "-inf", "-1e4"])
+@pytest.mark.parametrize("factor", [0.125, 0.2, 3.0, -0.125])
+def test_rows_agree_with_float64(low: str, factor: float) -> None:
+    """One row is masked everywhere: its weights are alike, or no numbers where none is finite."""
+    given = inputs(np.float32)
+    given[3][5] = False
+    (found,) = compile(parse_text(graph("f32", factor, low)), "trn2")(*given)
+    wanted = attended(*given, factor, float(low))
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
+    np.testing.assert_allclose(found, wanted, 2e-5, 1e-5)
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_half_precision_rounds_weights_to_as_many_bits(target: str) -> None:
+    """A weight is rounded by half a unit of 2**-8 at most, whatever all of a row are divided by."""
+    given = inputs(ml_dtypes.bfloat16)
+    (found,) = compile(parse_text(graph("bf16", 0.125, "-1e30")), target)(*given)
+    wanted = attended(*given, 0.125, -1e30)
+    size = attended(*given[:2], np.abs(given[2]), given[3], 0.125, -1e30)
+    assert (np.abs(found.astype(np.float64) - wanted) <= 2.0**-8 * (size + np.abs(wanted))).all()
+
+
+def test_only_the_exponential_and_what_is_chosen_go_along_the_keys() -> None:
+    """Scores are scaled by the scalar engine, and results divided: of the operations that have a
+    tile of rows and keys in and out, two are left."""
+    kernel = assemble(parse_text(graph("bf16", 0.125, "-1e30")), TARGETS["trn2"])
+    wide: Counter[str] = Counter()
+    for body in kernel.bodies:
+        for op in operations(body):
+            views = [value for value in op.values if isinstance(value, NkiTensor)][:2]
+            computes = op.row.name != "dma_copy"
+            if computes and [view.shape for view in views] == [(128, KEYS)] * 2:
+                wide[op.row.name] += 1
+    assert wide == {"select_reduce": HEADS, "activation": HEADS}
