@@ -209,8 +209,9 @@ ENTRY e {{
 )
 @pytest.mark.parametrize("type", ["f32", "bf16"])
 def test_transpositions(type: str, sizes: tuple[int, ...], order: tuple[int, ...]) -> None:
-    bits = np.random.default_rng(5).integers(0, 1 << 16, sizes, np.uint16)
-    x = bits.view(TYPES["bf16"]) if type == "bf16" else bits.astype(np.float32)
+    whole = {"f32": np.uint32, "bf16": np.uint16}[type]
+    bits = np.random.default_rng(5).integers(0, np.iinfo(whole).max, sizes, whole, endpoint=True)
+    x = bits.view(TYPES[type])
     turned = [sizes[axis] for axis in order]
     text = f"""HloModule t
 ENTRY e {{
