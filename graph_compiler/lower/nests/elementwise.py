@@ -193,7 +193,7 @@ class Nest:
         self.fixed = {}
         self.known = None if rolled else dict.fromkeys(_of_rows_alone(self.loop, tiling))
         plain = not self.loop.steps and self.loop.leaves and self.loop.leaves[0][0] == self.type
-        plain = plain and not _repeats(self.loop)
+        plain = plain and not _by_element(self.loop, tiling.partition.count)
         if plain and not fold and self.output.is_stored and self.leaves[0].is_stored:
             self._move(tiling, offsets)
             return
@@ -301,10 +301,12 @@ class Nest:
         return "copy", self.narrow(tiling, tile)
 
 
-def _repeats(loop: LoopNest) -> bool:
-    """Whether a copy repeats elements where those of the output are neighbours."""
+def _by_element(loop: LoopNest, rows: int) -> bool:
+    """Whether a copy repeats elements where those of the output are neighbours, or goes backward,
+    by several rows at once."""
     steps = zip(loop.counts, loop.output[1], loop.leaves[0][1])
-    return any(count > 1 and to == 1 and not at for count, to, at in steps)
+    found = [at for count, to, at in steps if count > 1 and to == 1]
+    return 0 in found or (rows > 1 and min(found, default=0) < 0)
 
 
 def full_pattern(tiling: Tiling, tile: NestTile, operand: int) -> list[tuple[Any, int]]:

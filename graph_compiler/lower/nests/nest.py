@@ -226,7 +226,8 @@ def cost(
         run, runs = size, tiling.sizes[0]
         expected = 1
         axes = [
-            (axis.strides[operand], block) for axis, block in zip(tiling.free, tiling.sizes[1:])
+            (abs(axis.strides[operand]), block)
+            for axis, block in zip(tiling.free, tiling.sizes[1:])
         ]
         for stride, block in reversed(in_memory(axes)):
             if stride == expected:

@@ -64,14 +64,18 @@ class StoredOperand(NamedTuple):
         return self.device.elements(self.place, self.type, pattern, offset)
 
     def leaf(self, pattern: Pattern, offset: Any) -> NkiTensor:
+        backward = [axis for axis in range(1, len(pattern)) if pattern[axis][0] < 0]
+        if backward:  # loaded as memory has them, or each element is a descriptor
+            offset += sum(pattern[axis][0] * (pattern[axis][1] - 1) for axis in backward)
+            pattern = [(abs(stride), count) for stride, count in pattern]
         order = _order(pattern)
         if order is None:
             tile = self.device.tile([count for _, count in pattern], self.dtype)
             self.device.copy(tile, self.elements(pattern, offset))
-            return tile
+            return _turned(tile, backward)
         tile = self.device.tile([pattern[axis][1] for axis in order], self.dtype)
         self.device.copy(tile, self.elements([pattern[axis] for axis in order], offset))
-        return tile.permute(_inverse(order))
+        return _turned(tile.permute(_inverse(order)), backward)
 
     def room(self, pattern: Pattern, offset: Any) -> NkiTensor | None:
         order = _order(pattern)
@@ -104,6 +108,16 @@ def _order(pattern: Pattern) -> tuple[int, ...] | None:
     if wanted == several:
         return None
     return (0, *(axis for axis in free if axis not in wanted), *wanted)
+
+
+def _turned(tile: NkiTensor, backward: Sequence[int]) -> NkiTensor:
+    """A tile, some of whose free dimensions are read backward."""
+    if not backward:
+        return tile
+    signs = [-1 if axis in backward else 1 for axis in range(len(tile.shape))]
+    pairs = [[sign * step, count] for sign, step, count in zip(signs, tile.strides, tile.shape)]
+    last = sum(tile.strides[axis] * (tile.shape[axis] - 1) for axis in backward)
+    return tile.ap(pairs, last)
 
 
 def _inverse(order: Sequence[int]) -> tuple[int, ...]:
