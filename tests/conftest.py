@@ -123,3 +123,12 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> list[Instruction]:
 
     monkeypatch.setattr(NativeProgram, "_execute", noted)
     return found
+
+
+@pytest.fixture
+def no_kept_times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Measured times are found nowhere: neither in this process nor on disk."""
+    from nki.tuning import stored_times
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(stored_times, "_TIMES", {})
