@@ -88,3 +88,28 @@ def test_rows_in_pieces_are_what_numpy_concatenates(data: Any) -> None:
     found = compile(parse_text(text), target, GraphOptions(logical_cores=cores))(*values)
     for got, wanted in zip(found, [whole, -whole] if again else [-whole], strict=True):
         np.testing.assert_array_equal(got, wanted)
+
+
+def test_columns_that_are_summed_and_centred_are_no_rows() -> None:
+    """The mean of 64 columns and that of their squared distances, as in batch normalisation: a
+    partition that has a column loads it element by element."""
+    text = """HloModule m
+sum { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT s = f32[] add(a, b) }
+ENTRY e {
+ x = f32[8192,64] parameter(0)
+ zero = f32[] constant(0)
+ t = f32[64] reduce(x, zero), dimensions={0}, to_apply=sum
+ n = f32[] constant(8192)
+ ns = f32[64] broadcast(n), dimensions={}
+ mean = f32[64] divide(t, ns)
+ means = f32[8192,64] broadcast(mean), dimensions={1}
+ c = f32[8192,64] subtract(x, means)
+ q = f32[8192,64] multiply(c, c)
+ ROOT r = f32[64] reduce(q, zero), dimensions={0}, to_apply=sum
+}"""
+    x = np.random.default_rng(1).standard_normal((8192, 64), np.float32)
+    (found,), profile = compile(parse_text(text), "trn2").profile(x)
+    np.testing.assert_allclose(found, 8192 * x.var(0, dtype=np.float64), 1e-5)
+    assert profile.dma.descriptors < x.size / 16

@@ -6,7 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from graph_compiler.lower.groups.members import RowProduct, folded_by_makers
-from graph_compiler.lower.nests.elementwise import passes, plan, types_of
+from graph_compiler.lower.nests.columns import nest_ns
+from graph_compiler.lower.nests.elementwise import passes, types_of
 from graph_compiler.lower.nests.evaluation import passes_of_engines
 from graph_compiler.lower.nests.nest import PARTITIONS, UNROLLED, Price, cost, engines_of
 from graph_compiler.schedule.steps import item_size
@@ -47,7 +48,7 @@ def saved_ns(rows: RowGroupEmitter) -> float:
                     apart += blocks * max(one, device.target.dma_trigger_static_ns.value)
             continue
         assert tiling is not None
-        apart += plan(device, member.loop)[0]
+        apart += nest_ns(device, member.loop)
         sizes = [
             0 if place.buffer in rows.resident else item_size(type)
             for place, type in zip(member.places, types_of(member.loop))
