@@ -19,7 +19,8 @@ from graph_compiler.lower.nests.permutation import (
     free_dimensions,
     group_of,
     left_over,
-    part_of,
+    partitions_of,
+    parts_of,
 )
 from graph_compiler.lower.sizes import BANK
 from isa.enums import Engine, Memory
@@ -84,7 +85,7 @@ class _Mover:
             self._inside(sizes, group, whose)
             for group, whose in ((plan.loaded, SOURCE), (plan.stored, TARGET))
         )
-        tile = device.tile((self._partitions(sizes, plan.loaded), _width(inside)), source.dtype)
+        tile = device.tile((partitions_of(sizes, plan.loaded), _width(inside)), source.dtype)
         for part, pattern, first in self._transfers(sizes, plan.loaded, SOURCE, tile, inside):
             device.copy(part, source.elements(pattern, at + first))
         value = self.computed(tile)
@@ -105,9 +106,6 @@ class _Mover:
             )
         for part, pattern, first in self._transfers(sizes, plan.stored, TARGET, done, wanted):
             device.copy(target.elements(pattern, to + first), part)
-
-    def _partitions(self, sizes: Sequence[int], group: Sequence[int]) -> int:
-        return math.prod(part_of(sizes[p], len(group) == 1).partitions for p in group)
 
     def _inside(
         self, sizes: Sequence[int], group: Sequence[int], whose: int
@@ -132,15 +130,17 @@ class _Mover:
         """Parts of a tile, each with its elements in memory, and where these begin: partitions that
         have as many neighbours."""
         axes = self.plan.form.axes
-        parts = [part_of(sizes[place], len(group) == 1) for place in group]
+        parts = parts_of(sizes, group)
         whole = [part.partitions - (part.last < part.neighbours) for part in parts]
         free = [(axes[place].strides[whose], count) for place, count, _ in inside]
         steps = [axes[p].strides[whose] * part.neighbours for p, part in zip(group, parts)]
         around = [(step, count) for step, count in zip(steps, whole) if count > 1] or [(0, 1)]
         if math.prod(whole):
             yield tile[: math.prod(whole)], [*around, *free], 0
-        part = parts[0]
+        part, *others = parts
         if part.last < part.neighbours:
+            count = math.prod(other.partitions for other in others)
+            begin = whole[0] * count
             last = {group[0]: part.last}
             dims = _joined(
                 [
@@ -149,8 +149,9 @@ class _Mover:
                 ]
             )
             pairs = [[step, count] for count, step, _ in dims]
-            view = tile[whole[0] : whole[0] + 1].ap([[tile.strides[0], 1], *pairs], 0)
-            yield view, [(0, 1), *((step, n) for n, _, step in dims)], whole[0] * steps[0]
+            view = tile[begin : begin + count].ap([[tile.strides[0], count], *pairs], 0)
+            rows = around[-1:] if count > 1 else [(0, 1)]
+            yield view, [*rows, *((step, n) for n, _, step in dims)], whole[0] * steps[0]
 
     def _transposed(
         self,
@@ -188,7 +189,7 @@ class _Mover:
         dtype, bits = _FLOATS[width], _BITS[width]
         value = _as(value, dtype)
         done = device.tile(
-            (self._partitions(sizes, stored), _width(wanted)), self.operands[TARGET].dtype
+            (partitions_of(sizes, stored), _width(wanted)), self.operands[TARGET].dtype
         )
         here = {place: step for place, _, step in inside}
         there = {place: step for place, _, step in wanted}
@@ -196,13 +197,15 @@ class _Mover:
         loops: list[tuple[int, int, int, int]] = []
         for place, extent in enumerate(sizes):
             group = group_of(place, loaded, stored)
-            count = extent if group is None else part_of(extent, len(group) == 1).neighbours
+            count = extent
+            if group is not None:
+                count = parts_of(sizes, group)[group.index(place)].neighbours
             loops.append((count, place, here.get(place, 0), there.get(place, 0)))
 
         def along(
             group: Sequence[int], steps: dict[int, int], at: dict[int, int]
         ) -> list[list[int]]:
-            parts = [(place, part_of(sizes[place], len(group) == 1)) for place in group]
+            parts = zip(group, parts_of(sizes, group))
             return [
                 [steps.get(place, 0) * part.neighbours, part.having(at[place])]
                 for place, part in parts

@@ -23,7 +23,7 @@ from graph_compiler.schedule.steps import item_size
 from isa.enums import Engine
 from isa.target import Target
 
-ROOM = 32 << 10
+ROOM = 40 << 10
 """Bytes of a partition that a box may take, before and behind the change of order."""
 
 BIT_FOR_BIT = 3
@@ -78,9 +78,26 @@ class _Part(NamedTuple):
         return self.partitions - (neighbour >= self.last)
 
 
-def part_of(block: int, alone: bool) -> _Part:
-    each = -(-block // PARTITIONS) if alone else 1
+def part_of(block: int, room: int = PARTITIONS) -> _Part:
+    """What so many partitions have of a block."""
+    each = -(-block // room)
     return _Part(-(-block // each), each, block % each or each)
+
+
+def parts_of(sizes: Sequence[int], group: Sequence[int]) -> list[_Part]:
+    """What partitions have of the dimensions along them in a box: of two the first one may have
+    neighbours."""
+    outer, *inner = group
+    taken = math.prod(sizes[place] for place in inner)
+    return [
+        part_of(sizes[outer], PARTITIONS // taken),
+        *(_Part(sizes[place], 1, 1) for place in inner),
+    ]
+
+
+def partitions_of(sizes: Sequence[int], group: Sequence[int]) -> int:
+    """How many partitions have something of a box."""
+    return math.prod(part.partitions for part in parts_of(sizes, group))
 
 
 def form_of(loop: LoopNest) -> PermutedAxes | None:
@@ -130,13 +147,15 @@ def _cheapest(target: Target, form: PermutedAxes) -> Permutation | None:
             continue
         split, rest, start = _split(form, place, parts)
         pair = [(place, other + (other > place))]
-        for loaded, stored in ((pair, _groups(split)), (_groups(split), pair)):
+        others = _groups(split, PARTITIONS // 2)
+        for loaded, stored in ((pair, others), (others, pair)):
             plan = _best(target, split, loaded, stored)
             if plan is None or plan.ns >= found.ns:
                 continue
             plans, ns = [(plan, (0, 0))], plan.ns
             if rest is not None:
-                left = _best(target, rest, _groups(rest), _groups(rest))
+                few = _groups(rest, PARTITIONS // 2)
+                left = _best(target, rest, few, few)
                 if left is None:
                     continue
                 plans.append((left, start))
@@ -168,15 +187,12 @@ _Group = tuple[int, ...]
 """Dimensions along partitions: one, of which each partition may have neighbours, or two."""
 
 
-def _groups(form: PermutedAxes) -> list[_Group]:
-    """What may lie along partitions: what fills them well, if anything does."""
+def _groups(form: PermutedAxes, most_inside: float = math.inf) -> list[_Group]:
+    """What may lie along partitions: what fills them well, if anything does. Of two dimensions the
+    second one is no longer than `most_inside`."""
     places = range(len(form.axes))
     found: list[_Group] = [(place,) for place in places]
-    found += [
-        (one, other)
-        for one, other in product(places, places)
-        if one != other and form.axes[other].count <= PARTITIONS // 2
-    ]
+    found += [(one, other) for one, other in product(places, places) if one != other]
     most = max(_capacity(form, group) for group in found)
     return [group for group in found if 2 * _capacity(form, group) >= most]
 
@@ -184,7 +200,7 @@ def _groups(form: PermutedAxes) -> list[_Group]:
 def _capacity(form: PermutedAxes, group: _Group) -> int:
     """Partitions that dimensions fill."""
     outer, inner = (form.axes[group[0]].count, form.axes[group[1]].count if group[1:] else 1)
-    return inner * min(PARTITIONS // inner, outer)
+    return min(PARTITIONS, inner * outer)
 
 
 def _best(
@@ -213,10 +229,12 @@ def _grown(
             choices.append(_sizes(axis.count))
         elif len(group) == 1:
             choices.append(_multiples(axis.count) if loaded == stored else _sizes(axis.count))
+        elif place == group[1]:
+            choices.append(_sizes(min(axis.count, PARTITIONS // 2)))
         else:
-            inner = form.axes[group[1]].count
-            most = PARTITIONS // inner
-            choices.append([axis.count] if place == group[1] else _sizes(min(most, axis.count)))
+            inner = min(form.axes[group[1]].count, PARTITIONS // 2)
+            full = _sizes(min(PARTITIONS // inner, axis.count))
+            choices.append(sorted({*_sizes(axis.count), *full}))
     at = [0] * len(choices)
 
     def tried(at: Sequence[int]) -> tuple[float, Sequence[int]]:
@@ -269,7 +287,7 @@ def _multiples(count: int) -> list[int]:
 
 def _even(size: int) -> int:
     """The most of a size of which partitions have as many neighbours each."""
-    part = part_of(size, True)
+    part = part_of(size)
     if part.last == part.neighbours:
         return size
     return _even(size - part.last)
@@ -309,17 +327,20 @@ def _cost(
     transfers = triggers = tensor = copies = 0.0
     turns = loaded != stored
     clock, fast = (target.clock_ghz(engine) for engine in (Engine.vector, Engine.tensor))
-    largest = 0.0
+    largest = longest = 0.0  # transfers of a box, and work between them
     for times, sizes in boxes:
         elements = math.prod(sizes)
         moved = 0.0
         widths = []
         for whose, group in ((SOURCE, loaded), (TARGET, stored)):
-            parts = [part_of(sizes[place], len(group) == 1) for place in group]
+            parts = parts_of(sizes, group)
+            uneven = any(part.last < part.neighbours for part in parts)
+            if uneven and not turns and len(group) > 1:
+                return math.inf
             partitions = math.prod(part.partitions for part in parts)
             rest = elements // math.prod(sizes[place] for place in group)
             rest *= math.prod(part.neighbours for part in parts)
-            triggers += times * (1 + any(part.last < part.neighbours for part in parts))
+            triggers += times * (1 + uneven)
             if rest * form.sizes[whose] > ROOM:
                 return math.inf
             widths.append((partitions, rest))
@@ -329,14 +350,16 @@ def _cost(
         if turns:
             passes = 2 if form.sizes[TARGET] == 4 else 1
             many = -(-width // columns)
-            tensor += times * many * passes * max(64, rows, columns) / fast
             banks = -(-many * rows * form.sizes[TARGET] // BANK)
-            copies += times * (kept + 70 * banks) / clock
+            turned = many * passes * max(64, rows, columns) / fast
+            copied = _SHARE * (kept + 70 * banks) / clock
         else:
-            copies += times * (width + 70) / clock
-        largest = max(largest, moved)
+            turned, copied = 0.0, _SHARE * (width + 70) / clock
+        tensor += times * turned
+        copies += times * copied
+        largest, longest = max(largest, moved), max(longest, turned, copied)
     triggers *= target.dma_trigger_static_ns.value / 2
-    return max(transfers, triggers, tensor, _SHARE * copies) + largest + _FIXED
+    return max(transfers + longest, max(tensor, copies) + largest, triggers) + _FIXED
 
 
 def _transfer_ns(
@@ -349,7 +372,7 @@ def _transfer_ns(
         if stride != run:
             break
         run *= count
-    partitions = math.prod(part_of(sizes[p], len(group) == 1).partitions for p in group)
+    partitions = partitions_of(sizes, group)
     size = form.sizes[whose]
     engines = -(-partitions * target.dma_engines.value // PARTITIONS)
     rate = target.dma_run_bytes_per_ns(run * size) if whose == SOURCE else None
@@ -363,9 +386,10 @@ def free_dimensions(
     """The free dimensions of a box with some along partitions, as the source or the target has
     them in memory, those of several elements: stride, count, and the axis."""
     found = []
+    shared = dict(zip(group, parts_of(sizes, group)))
     for place, (axis, size) in enumerate(zip(form.axes, sizes)):
-        if place in group:
-            size = part_of(size, len(group) == 1).neighbours
+        if place in shared:
+            size = shared[place].neighbours
         if size > 1:
             found.append((axis.strides[whose], size, place))
     return sorted(found, key=lambda dim: -dim[0])
