@@ -34,6 +34,7 @@ from graph_compiler.lower.expansions.windows import long_windows, select_and_sca
 from graph_compiler.lower.groups.moments import squares_of_variances
 from graph_compiler.lower.kernels import native_kernel
 from graph_compiler.lower.limits import PlanLimits
+from graph_compiler.lower.movement.cumulative import cumulative
 from graph_compiler.lower.nests.arithmetic import FORMS, tile_attribute, tile_operands
 from graph_compiler.lower.notes import LoweringNotes
 from graph_compiler.lower.participants import ranks_of
@@ -200,7 +201,11 @@ def _from_ascending(
 _HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "reduce": reductions.reduce_along,
     "reduce-window": expansions.first_of(
-        expansions.handler(long_windows), short_windows, reductions.reduce_window, reduce_windows
+        cumulative,
+        expansions.handler(long_windows),
+        short_windows,
+        reductions.reduce_window,
+        reduce_windows,
     ),
     "map": map_elements,
     "scan": scan,

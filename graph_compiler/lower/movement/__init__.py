@@ -2,5 +2,6 @@
 
 `blocks` has slices, updates and gathers; `scatters` combine updates. Scatters that add or assign
 take 128 updates at a time: a product with the matrix of equal places sums those of one place, and
-the last of several is stored. `sorting` sorts rows, `long_rows` those that do not fit a partition.
+the last of several is stored. `sorting` sorts rows, `long_rows` those that do not fit a partition;
+`cumulative` has sums of rows up to each of their elements.
 """
