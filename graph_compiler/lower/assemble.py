@@ -34,6 +34,7 @@ from graph_compiler.lower.expansions.windows import long_windows, select_and_sca
 from graph_compiler.lower.groups.moments import squares_of_variances
 from graph_compiler.lower.kernels import native_kernel
 from graph_compiler.lower.limits import PlanLimits
+from graph_compiler.lower.movement import known_places
 from graph_compiler.lower.movement.cumulative import cumulative
 from graph_compiler.lower.nests.arithmetic import FORMS, tile_attribute, tile_operands
 from graph_compiler.lower.notes import LoweringNotes
@@ -214,7 +215,7 @@ _HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "pad": placement.pad,
     "dynamic-slice": _from_ascending(dynamic_slice),
     "dynamic-update-slice": dynamic_update_slice,
-    "gather": _from_ascending(placement.gather),
+    "gather": expansions.first_of(known_places.gather, _from_ascending(placement.gather)),
     "scatter": ordering.scatter,
     "sort": ordering.sort,
     "topk": ordering.top,
