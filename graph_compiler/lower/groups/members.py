@@ -338,10 +338,17 @@ def _leaves_of(loop: LoopNest, values: Sequence[int]) -> set[int]:
     return found
 
 
+def _is_kept_by_row(member: RowProduct) -> bool:
+    """Whether rows of a product are kept as they are summed up."""
+    target = member.uses[TARGET]
+    return member.across == 1 and target.by_row and target.type == "f32"
+
+
 def folded_by_makers(members: Sequence[Member], others: Container[int]) -> dict[int, int]:
     """Nests that fold along rows what a nest before them makes, and those, where the engine that
     makes it folds by itself, in fp32: the scalar engine adds up results of a function, the vector
-    engine compares what it chooses. Not `others`."""
+    engine compares what it chooses, and results of a product when it takes them out of PSUM. Not
+    `others`."""
     makers: dict[tuple[Buffer, str], int] = {}
     found: dict[int, int] = {}
     for number, member in enumerate(members):
@@ -357,6 +364,6 @@ def folded_by_makers(members: Sequence[Member], others: Container[int]) -> dict[
             makers.pop((target.buffer, name), None)
         if is_function(member):
             makers[target.buffer, "add"] = number
-        if chooses(member):
+        if chooses(member) or (isinstance(member, RowProduct) and _is_kept_by_row(member)):
             makers[target.buffer, "maximum"] = number
     return found

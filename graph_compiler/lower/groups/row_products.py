@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 from graph_compiler.lower.device import HELD, DeviceProgram
 from graph_compiler.lower.groups.added_rows import AddedRow
 from graph_compiler.lower.groups.divided_products import Divided
-from graph_compiler.lower.groups.members import LEFT, TARGET, RowNest, RowProduct
+from graph_compiler.lower.groups.members import (
+    LEFT,
+    TARGET,
+    Member,
+    RowNest,
+    RowProduct,
+    is_function,
+)
 from graph_compiler.lower.groups.transposed_products import transposed_result
 from graph_compiler.lower.nests.nest import PARTITIONS, UNROLLED
 from graph_compiler.lower.nests.operands import ResidentOperand, StoredOperand
@@ -20,6 +27,7 @@ from graph_compiler.lower.products.sides import ElementRun
 from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.schedule.steps import Place, item_size, place_of
 from graph_compiler.schedule.views import Buffer
+from isa.alu import ALU
 from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.emitter import Emitter
@@ -80,6 +88,7 @@ class RowProducts(ABC):
     transposed: dict[int, int]
     added: dict[int, AddedRow]
     divided: dict[int, Divided]
+    summed: dict[int, int]
 
     @abstractmethod
     def _following_nest(
@@ -209,8 +218,10 @@ class RowProducts(ABC):
         factor = tile.totals[self.divided[number].nest] if number in self.divided else None
         if target.by_row:
             pattern, here = [(target.step, rows), (1, size)], tiles[target.buffer]
-            if factor is not None:
-                room = here.leaf(pattern, target.low + column)
+            room = here.leaf(pattern, target.low + column)
+            if number in self.summed.values():
+                total = self._compared(number, member, tile, room, total, column, factor)
+            elif factor is not None:
                 total = self._copied(room, total, factor)
             here.keep(total, pattern, target.low + column)
             return
@@ -221,6 +232,42 @@ class RowProducts(ABC):
         done = self._copied(device.tile((rows, size), source.dtype), total, factor)
         pattern = [(member.rows.strides[TARGET], rows), (1, size)]
         source.keep(done, pattern, member.start(TARGET, tile.index, tile.start) + column)
+
+    def _compared(
+        self,
+        number: int,
+        member: RowProduct,
+        tile: GroupTile,
+        to: NkiTensor,
+        total: NkiTensor,
+        column: int,
+        factor: NkiTensor | None,
+    ) -> NkiTensor:
+        """A block in its place, compared on the way: behind the last one `totals` of the tile has
+        the largest number of each row."""
+        rows, size = total.shape
+        if not column:
+            shape = rows, -(-member.columns // COLUMNS)
+            tile.totals[number] = self.device.tile(shape, "float32")
+        parts, block = tile.totals[number], column // COLUMNS
+        self.device.builder.emit(
+            "tensor_scalar_reduce",
+            dst=to,
+            data=total,
+            op0=ALU["multiply"],
+            operand0=1.0 if factor is None else factor,
+            reduce_op=ALU["maximum"],
+            reduce_res=parts[:, block : block + 1],
+        )
+        if block and column + size == member.columns:
+            tile.totals[number] = self.device.tile((rows, 1), "float32")
+            self._fold_blocks(member, parts, tile.totals[number])
+        return to
+
+    def _fold_blocks(self, member: Member, parts: NkiTensor, total: NkiTensor) -> None:
+        """What the blocks of a row were folded to becomes one number."""
+        fold = ALU["add" if is_function(member) else "maximum"]
+        self.device.builder.emit("tensor_reduce", dst=total, op=fold, data=parts, axis=(1,))
 
     def _copied(self, to: NkiTensor, total: NkiTensor, factor: NkiTensor | None) -> NkiTensor:
         """A result in its place, times a number of each row."""

@@ -60,7 +60,6 @@ from graph_compiler.lower.nests.operands import (
 from graph_compiler.lower.products.sides import Sides, depth_by_dma
 from graph_compiler.schedule.steps import Place, item_size
 from graph_compiler.schedule.views import Buffer
-from isa.alu import ALU
 from isa.enums import Engine
 from nki.ir.views.tensor import NkiTensor
 
@@ -114,7 +113,7 @@ class RowGroupEmitter(RowProducts):
         self.in_pieces: set[Buffer] = set()
         self.divided = {}
         self.on_scalar: set[int] = set()
-        self.summed: dict[int, int] = {}
+        self.summed = {}
         self.moments: dict[int, int] = {}
         self.made: dict[Buffer, list[NkiTensor]] = {}
         self.loaded: dict[Any, NkiTensor] = {}
@@ -551,11 +550,6 @@ class RowGroupEmitter(RowProducts):
                 self._fold_blocks(member, sums, total)
             return
         nest.emit(own, offsets, rolled=False)
-
-    def _fold_blocks(self, member: RowNest, parts: NkiTensor, total: NkiTensor) -> None:
-        """What the blocks of a row were folded to becomes one number."""
-        fold = ALU["add" if is_function(member) else "maximum"]
-        self.device.builder.emit("tensor_reduce", dst=total, op=fold, data=parts, axis=(1,))
 
     def _operands(
         self, number: int, member: RowNest, tile: GroupTile, tiles: Tiles, fixed: Fixed
