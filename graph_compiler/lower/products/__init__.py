@@ -11,5 +11,6 @@ features along partitions, and its kernel (`weights`), and multiplies shifted vi
 Features that fill partitions badly are there for several places of the window at once. Pixels or
 outputs lie along partitions of the result, whichever costs less. Where outputs are few, several
 columns of results are one product. Of images with few features partitions have rows (`strips`).
+Of outputs in groups of few features blocks of groups lie along partitions (`grouped`).
 Element-wise work behind a convolution takes its results on chip (`results`).
 """

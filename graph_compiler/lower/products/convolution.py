@@ -45,8 +45,8 @@ class SpatialDimension:
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionStep:
-    """A step: an image [batch, rows, columns, features], a kernel [rows, columns, features,
-    outputs], and the target [batch, rows, columns, outputs]."""
+    """A step: an image [batch, rows, columns, features], a kernel [rows, columns, features of a
+    group, outputs], and the target [batch, rows, columns, outputs]."""
 
     image: View
     kernel: View
@@ -54,6 +54,8 @@ class ConvolutionStep:
     windows: tuple[SpatialDimension, SpatialDimension]
     following: tuple[FollowingNest, ...] = ()
     """Nests that take results where they are, on chip (`results`)."""
+    groups: int = 1
+    """Each has as many of the features, and of the outputs, which are of these features alone."""
 
     inner: ClassVar[tuple[Any, ...]] = ()
 
@@ -78,9 +80,13 @@ class ConvolutionStep:
         return outputs == 1 or (across != 1 and self.target.dims[3] == 1)
 
     def emit(self, device: DeviceProgram) -> None:
+        from graph_compiler.lower.products.grouped import GroupedImages
         from graph_compiler.lower.products.images import Images
         from graph_compiler.lower.products.strips import Strips, plan_of
 
+        if self.groups > 1:
+            GroupedImages(device, self).emit()
+            return
         found: list[tuple[float, Images | Strips]] = []
         for step in self.of_fewer_elements():
             images, plan = Images(device, step), plan_of(step, device.target)
@@ -103,8 +109,17 @@ class ConvolutionStep:
 
     def ns(self, device: DeviceProgram) -> float:
         """About how long the tensor engine takes, or the transfers."""
+        from graph_compiler.lower.products.grouped import GroupedShape
+
         batch, rows, columns, outputs = self.target.dims
         target, size = device.target, item_size(self.image.type)
+        moved = sum(math.prod(view.dims) * item_size(view.type) for view in self.views)
+        transfers = moved / target.dma_bytes_per_ns
+        if self.groups > 1:
+            places, features = math.prod(self.kernel.dims[:2]), self.kernel.dims[2]
+            pixels, own = batch * rows * columns, outputs // self.groups
+            shape = GroupedShape(self.groups, features, own, places, pixels, size)
+            return max(shape.ns(target), transfers)
         depth = math.prod(self.kernel.dims[:3])
         pixels = batch * rows * columns
         tiles = -(-depth // PARTITIONS)
@@ -113,12 +128,12 @@ class ConvolutionStep:
         else:
             cycles = tiles * -(-outputs // PARTITIONS) * pixels
         cycles *= target.fp32_matmul_passes.value if size == 4 else 1
-        moved = sum(math.prod(view.dims) * item_size(view.type) for view in self.views)
-        return max(cycles / target.clock_ghz(Engine.tensor), moved / target.dma_bytes_per_ns)
+        return max(cycles / target.clock_ghz(Engine.tensor), transfers)
 
     def halves(self) -> Iterator[tuple[ConvolutionStep, ConvolutionStep]]:
-        """In two along the batch, and along the outputs."""
-        for axis in (0, 3):
+        """In two along the batch, and along the outputs; of groups along rows instead, as these
+        take as long however few they are."""
+        for axis in (0, 3) if self.groups == 1 else (0, 1):
             count = self.target.dims[axis]
             if count > 1:
                 half = (count + 1) // 2
@@ -127,11 +142,25 @@ class ConvolutionStep:
                 yield one, other
 
     def _of(self, axis: int, start: int, size: int) -> ConvolutionStep:
-        """Some elements of the batch, or some outputs."""
+        """Some elements of the batch, some rows, or some outputs."""
         target = _part(self.target, axis, start, size)
         if axis == 0:
             return replace(self, image=_part(self.image, axis, start, size), target=target)
+        if axis == 1:
+            down, across = self.windows
+            down = replace(down, before=down.before - start * down.stride)
+            return replace(self, target=target, windows=(down, across))
         return replace(self, kernel=_part(self.kernel, axis, start, size), target=target)
+
+    def by_group(self) -> Iterator[ConvolutionStep]:
+        """A step for each group."""
+        features, outputs = self.kernel.dims[2], self.target.dims[3] // self.groups
+        for number in range(self.groups):
+            image = _part(self.image, 3, number * features, features)
+            kernel, target = (
+                _part(view, 3, number * outputs, outputs) for view in (self.kernel, self.target)
+            )
+            yield replace(self, image=image, kernel=kernel, target=target, groups=1)
 
     def renamed(self, change: Any) -> ConvolutionStep:
         """The step on other views, one for each."""
@@ -147,20 +176,24 @@ def _part(view: View, axis: int, start: int, size: int) -> View:
 
 def convolution(scheduler: Scheduler, node: Node) -> Lazy | None:
     """A convolution of floats; as a product where it is one of matrices that lie as they are, or
-    has groups, or its windows are large."""
+    its windows are large; as element-wise work where it has groups of one feature and few of
+    them."""
     found = _convolution(scheduler, node)
     return contractions.convolution(scheduler, node) if found is None else found
 
 
 def _convolution(scheduler: Scheduler, node: Node) -> View | None:
+    from graph_compiler.lower.products.grouped import GroupedShape
+
     item = node.instruction
     assert item is not None
     image, kernel = node.operands
     types = (image.type, kernel.type, node.type)
     if not set(types) <= MULTIPLIED or 0 in (*image.dims, *kernel.dims, *node.dims):
         return None
-    if any((item.attribute(f"{of}_group_count") or 1) > 1 for of in ("feature", "batch")):
+    if (item.attribute("batch_group_count") or 1) > 1:
         return None
+    groups = item.attribute("feature_group_count") or 1
     places = places_of(item.attribute("convolution_dimension_numbers"))
     window = item.attribute("window")
     parts = () if window is None else window.dimensions
@@ -168,11 +201,18 @@ def _convolution(scheduler: Scheduler, node: Node) -> View | None:
     edges = [edge for part in parts for edge in (part.padding_low, part.padding_high)]
     if not 1 <= len(parts) <= 2 or math.prod(sizes) > POSITIONS or min(edges) < 0:
         return None
-    plain = math.prod(sizes) == 1 and not any(edges)
+    plain = math.prod(sizes) == 1 and not any(edges) and groups == 1
     plain = plain and all(part.stride == 1 and (part.base_dilation or 1) == 1 for part in parts)
     if plain and places["input"][1] == len(image.dims) - 1:
         return None
-    program = scheduler.program
+    program: Any = scheduler.program
+    each = image.dims[places["input"][1]] // groups, node.dims[places["output"][1]] // groups
+    large = max(each) > PARTITIONS // 2
+    if groups > 1 and not large:
+        pixels = math.prod(node.dims) // node.dims[places["output"][1]]
+        shape = GroupedShape(groups, *each, math.prod(sizes), pixels, item_size(image.type))
+        if not shape.pays(program.target):
+            return None
     values = scheduler.value(image), scheduler.value(kernel)
     left, right, _ = program.machine.products.operands(*values, False)
     x, k = (_ascending(scheduler, value) for value in (left, right))
@@ -193,8 +233,9 @@ def _convolution(scheduler: Scheduler, node: Node) -> View | None:
     ]
     if len(windows) == 1:
         windows.insert(0, SpatialDimension())
-    step = ConvolutionStep(x, k, target, (windows[0], windows[1]))
-    program.steps.append(step)  # type: ignore[arg-type]
+    step = ConvolutionStep(x, k, target, (windows[0], windows[1]), groups=groups)
+    steps: list[Any] = [*step.by_group()] if groups > 1 and large else [step]
+    program.steps += steps
     return whole
 
 

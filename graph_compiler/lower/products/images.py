@@ -201,31 +201,39 @@ class Images:
 
     def emit(self) -> None:
         for first in range(0, self.outputs, self.chunk):
-            count = min(self.chunk, self.outputs - first)
-            kernel = cache(partial(self._kernels, first, count))
-            images, rows = self._band_sizes()
-            straight = self._straight(images, rows)
-            whole, left = divmod(self.batch, images)
-            outputs = first, count
-            bands: list[Band] = []
-            if whole > straight:
-                kernel()
-                self._load_rows(first, count)
-                for number in numbers(self.device.builder, whole, straight):
-                    self._bands(self._cut(number * images, images, rows), kernel, outputs)
-            else:
-                for number in range(whole):
-                    bands += self._cut(number * images, images, rows)
-            bands += self._cut(whole * images, left, rows) if left else []
-            self._bands(bands, kernel, outputs)
+            self._emit(first, min(self.chunk, self.outputs - first))
+
+    def _emit(self, first: int, count: int) -> None:
+        """Some outputs."""
+        kernel = cache(partial(self._kernels, first, count))
+        images, rows = self._band_sizes()
+        straight = self._straight(images, rows)
+        whole, left = divmod(self.batch, images)
+        outputs = first, count
+        bands: list[Band] = []
+        if whole > straight:
+            kernel()
+            self._load_rows(first, count)
+            for number in numbers(self.device.builder, whole, straight):
+                self._bands(self._cut(number * images, images, rows), kernel, outputs)
+        else:
+            for number in range(whole):
+                bands += self._cut(number * images, images, rows)
+        bands += self._cut(whole * images, left, rows) if left else []
+        self._bands(bands, kernel, outputs)
 
     def _load_rows(self, first: int, count: int) -> None:
         """What work behind the convolution reads for all pixels of some outputs."""
         if self.rows_of_pixels and (self.pixels_first or not self._early):
             self.results.load_rows(first, count, False)
             return
-        for start in range(0, count, PARTITIONS):
-            self.results.load_rows(first + start, min(PARTITIONS, count - start), True)
+        for start, size in self._output_parts(count):
+            self.results.load_rows(first + start, size, True)
+
+    def _output_parts(self, count: int) -> list[tuple[int, int]]:
+        """So many outputs in parts that lie along partitions: the first one, and how many."""
+        starts = range(0, count, PARTITIONS)
+        return [(start, min(PARTITIONS, count - start)) for start in starts]
 
     def _loaded_rows(self) -> int:
         """The rows of an image that its bands have together."""
@@ -298,10 +306,9 @@ class Images:
             return
         tiles = self._tiles(band.images, band.rows)
         made = []  # of some outputs each
-        for start in range(0, count, PARTITIONS):
-            own = slice(start, min(start + PARTITIONS, count))
-            part = [part[:, :, own] for part in kernel]
-            made.append(self._planes(band, tiles, loaded, part, first + start))
+        for start, size in self._output_parts(count):
+            sums = self._summed(tiles, loaded, kernel, (start, size))
+            made.append(self._planes(band, tiles, sums, (first + start, size)))
         if self.rows_of_pixels:
             cut = tiles_of(band.images, band.rows, self.columns, PARTITIONS)
             for some in self._stored_at_once(cut, count):
@@ -353,6 +360,23 @@ class Images:
             at = i * self.down.dilation, j * self.across.dilation
             view = self._box(loaded[number], taken, tile, steps, at)
             yield view, kernel[number][:taken, place, :]
+
+    def _summed(
+        self,
+        tiles: list[BandTile],
+        loaded: list[NkiTensor],
+        kernel: list[NkiTensor],
+        outputs: tuple[int, int],
+    ) -> Iterator[NkiTensor]:
+        """Results of each tile in PSUM: so many outputs from one on along partitions."""
+        start, count = outputs
+        weights = [part[:, :, start : start + count] for part in kernel]
+        for tile in tiles:
+            total = self.device.tile((count, math.prod(tile.sizes)), "float32", _PSUM)
+            for number in range(len(self.parts)):
+                for view, own in self._products(loaded, weights, tile, number):
+                    self.device.builder.emit("nc_matmul", dst=total, stationary=own, moving=view)
+            yield total.reshape((count, *tile.sizes))
 
     def _pixels(
         self, some: list[BandTile], loaded: list[NkiTensor], kernel: list[NkiTensor]
@@ -499,32 +523,22 @@ class Images:
         self,
         band: Band,
         tiles: list[BandTile],
-        loaded: list[NkiTensor],
-        kernel: list[NkiTensor],
-        first: int,
+        sums: Iterator[NkiTensor],
+        outputs: tuple[int, int],
     ) -> dict[int, NkiTensor]:
-        """Results with outputs along partitions, from a first one on: [outputs, images, rows,
-        columns] of what is stored, or of what the convolution itself makes. Memory in this order
-        has them then."""
-        device = self.device
-        count = kernel[0].shape[2]
-
-        def summed(tile: BandTile) -> NkiTensor:
-            total = device.tile((count, math.prod(tile.sizes)), "float32", _PSUM)
-            for number in range(len(self.parts)):
-                for view, own in self._products(loaded, kernel, tile, number):
-                    device.builder.emit("nc_matmul", dst=total, stationary=own, moving=view)
-            return total.reshape((count, *tile.sizes))
-
+        """Results with outputs along partitions, from a first one on, given the sums of each tile:
+        [outputs, images, rows, columns] of what is stored, or of what the convolution itself makes.
+        Memory in this order has them then."""
+        device, (first, count) = self.device, outputs
         if not self.rows_of_pixels and not self.results.rows_alone:
-            for tile in tiles:
+            for tile, total in zip(tiles, sums):
                 cells = self._plane_cells(band, tile, first, count)
-                self.results.keep([(summed(tile), _WHOLE)], cells)
+                self.results.keep([(total, _WHOLE)], cells)
             return {}
         whole = BandTile((0, 0, 0), (band.images, band.rows, self.columns))
         parts = (
-            (summed(tile), tuple(slice(at, at + size) for at, size in zip(tile.starts, tile.sizes)))
-            for tile in tiles
+            (total, tuple(slice(at, at + size) for at, size in zip(tile.starts, tile.sizes)))
+            for tile, total in zip(tiles, sums)
         )
         cells = self._plane_cells(band, whole, first, count)
         if self._early:
