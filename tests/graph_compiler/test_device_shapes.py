@@ -133,6 +133,18 @@ def test_few_elements_of_a_batch_fill_partitions_with_groups_of_rows() -> None:
 # Convolutions
 
 
+def test_pixels_of_few_features_are_loaded_in_long_runs() -> None:
+    """Some of a row are: each alone is a run of 104 bytes, with which it takes 104 us."""
+    text = """HloModule c
+ENTRY e {
+ x = bf16[3,73,76,52] parameter(0)
+ k = bf16[3,3,52,188] parameter(1)
+ ROOT r = bf16[3,73,76,188] convolution(x, k), window={size=3x3 pad=1_1x1_1},
+   dim_labels=b01f_01io->b01f
+}"""
+    assert _ns(text) < 100_000
+
+
 def convolved(x: np.ndarray, k: np.ndarray, edges: Sequence[int], every: int, apart: int) -> Any:
     """NumPy's: [batch, rows, columns, features] by [rows, columns, features, outputs]."""
     low, high = edges
@@ -153,6 +165,8 @@ def convolved(x: np.ndarray, k: np.ndarray, edges: Sequence[int], every: int, ap
         ("f32", (1, 20, 130, 3), (5, 4), 40, (2, 1), 1, 1, True),
         ("bf16", (1, 9, 10, 192), (3, 3), 20, (1, 1), 1, 1, False),  # the last column by two rows
         ("f32", (2, 12, 9, 37), (5, 5), 30, (2, 2), 1, 2, True),  # two last columns by three
+        ("bf16", (3, 40, 33, 52), (3, 3), 60, (1, 1), 1, 1, False),  # turned by columns
+        ("bf16", (2, 131, 20, 24), (3, 3), 24, (1, 1), 1, 1, False),  # of rows in two tiles
     ],
 )
 @pytest.mark.parametrize("target, cores", [("trn2", 1), ("trn1", 1), ("trn2", 2)])

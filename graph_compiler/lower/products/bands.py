@@ -29,7 +29,7 @@ LEAST = 64
 SWITCH = 10
 """Cycles between products."""
 
-INSTRUCTIONS = 4096
+INSTRUCTIONS = 8192
 """Products up to which no loop is rolled."""
 
 
@@ -207,6 +207,18 @@ def tiles_of(images: int, rows: int, columns: int, most: int, ways: int = 8) -> 
     ]
 
 
+def column_tiles_of(images: int, rows: int, columns: int) -> list[BandTile]:
+    """Pixels of a band in tiles of one column of some rows, or of all rows of some images; columns
+    follow one another."""
+    high = even(rows, PARTITIONS)
+    deep = even(images, PARTITIONS // rows) if high == rows else 1
+    starts = product(range(0, images, deep), range(0, rows, high), range(columns))
+    return [
+        BandTile((image, row, column), (min(deep, images - image), min(high, rows - row), 1))
+        for image, row, column in starts
+    ]
+
+
 class BandPart(NamedTuple):
     """Elements of an image in a band: the first one, how many, and where the band has it."""
 
@@ -260,6 +272,12 @@ def rows_follow(some: list[BandTile], tile: BandTile) -> bool:
     if images > 1:
         return tile.starts == (image + images, row, column)
     return tile.starts == (image, row + high, column)
+
+
+def columns_follow(some: list[BandTile], tile: BandTile) -> bool:
+    """Whether a tile has the column behind that of the others, of the same rows."""
+    (image, row, column), *_ = some[-1]
+    return tile.starts == (image, row, column + 1)
 
 
 def joined(some: list[BandTile]) -> BandTile:

@@ -11,18 +11,24 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from graph_compiler.lower.nests.nest import engines_of
 from graph_compiler.lower.nests.operands import StoredOperand
 from graph_compiler.lower.products.bands import (
+    LEAST,
+    SWITCH,
     Band,
     BandPart,
     BandTile,
     KernelPart,
+    column_tiles_of,
+    columns_follow,
     inside,
     joined,
     reach,
     rows_follow,
     runs_of,
     tiles_of,
+    turning_passes,
 )
 from graph_compiler.lower.products.sides import into_bank
 from graph_compiler.lower.sizes import BANK, DTYPES, PARTITIONS
@@ -41,6 +47,12 @@ bands behind the first one fewer, where that were many transfers."""
 _SHIFTS = 8
 """Places of the window that partitions have features for, of which each is a transfer: one holds
 the engine that starts it."""
+
+_COPY = 100.0
+"""About how many ns a copy out of PSUM takes besides those of its elements."""
+
+_TURNED = 2.0
+"""How much the time of turning counts beside that of loading: products wait for the same engine."""
 
 AT_ONCE = 4 << 10
 """Bytes of a partition that a transfer of pixels has."""
@@ -229,9 +241,9 @@ class LoadedBands:
         """From memory in which a pixel's features are neighbours: turned by the tensor engine."""
         device, strides = self.device, self.step.image.strides
         beside_early = math.prod(self.step.kernel.dims) < math.prod(self.step.image.dims)
-        cut = tiles_of(band.images, rows.number, columns.number, PARTITIONS, 1)
+        cut, follow = self._cut(band.images, rows.number, columns.number)
         most = max(1, AT_ONCE // (self.features * self.size))
-        for some in runs_of(cut, most, rows_follow):
+        for some in runs_of(cut, most, follow):
             sizes = some[0].sizes
             loaded = device.tile((math.prod(sizes), len(some), self.features), self.dtype)
             places = [self._distance(one) for one in some]
@@ -252,11 +264,47 @@ class LoadedBands:
                     place = self._places_of(tile, few, rows, columns)
                     device.builder.emit("tensor_copy", dst=place, src=bank.reshape(place.shape))
 
+    def _cut(
+        self, images: int, rows: int, columns: int
+    ) -> tuple[list[BandTile], Callable[[list[BandTile], BandTile], bool]]:
+        """Tiles of pixels that are turned, and which of them follow one another: rows, or columns,
+        whose pixels are neighbours in memory, where long runs move faster than short ones."""
+        by_rows = tiles_of(images, rows, columns, PARTITIONS, 1)
+        if self.device.target.dma_short_run_fraction.value == 1.0:
+            return by_rows, rows_follow
+        by_columns = column_tiles_of(images, rows, columns)
+        neighbours = columns if self.step.image.strides[2] == self.features else 1
+        if self._loaded_ns(by_columns, neighbours) < self._loaded_ns(by_rows, 1):
+            return by_columns, columns_follow
+        return by_rows, rows_follow
+
+    def _loaded_ns(self, tiles: list[BandTile], neighbours: int) -> float:
+        """About how long it takes to load tiles, of so many neighbouring pixels at a time, and to
+        turn them."""
+        target = self.device.target
+        pixel = self.features * self.size
+        run = pixel * max(1, min(neighbours, AT_ONCE // pixel))
+        each = run / target.dma_run_bytes_per_ns(run) + target.dma_descriptor_ns.value
+        pixels = sum(math.prod(tile.sizes) for tile in tiles)
+        engines = engines_of(max(math.prod(tile.sizes) for tile in tiles), target)
+        each_tile = sum(max(LEAST, part.count) + SWITCH for part in self.parts if not part.begin)
+        cycles = len(tiles) * each_tile * turning_passes(self.size, target)
+        copies = len(tiles) * len(self.parts) * PARTITIONS * self.size / BANK
+        turned = cycles / target.clock_ghz(Engine.tensor) + _COPY * copies
+        return pixels * pixel / run * each / engines + _TURNED * turned
+
     def _places_of(
         self, tile: NkiTensor, few: list[BandTile], rows: BandPart, columns: BandPart
     ) -> NkiTensor:
-        """Where a band has the pixels of tiles that follow one another."""
+        """Where a band has the pixels of tiles that follow one another: of columns as [features,
+        columns, images, rows]."""
         (image, row, column), (images, high, wide), *_ = joined(few)
+        if len(few) > 1 and columns_follow(few[:1], few[1]):
+            wide = len(few)
+            images, high, _ = few[0].sizes
+            return self._place(
+                tile, (image, images), (rows, row, high), (columns, column, wide)
+            ).permute((0, 3, 1, 2))
         return self._place(tile, (image, images), (rows, row, high), (columns, column, wide))
 
     def _distance(self, tile: BandTile) -> int:
