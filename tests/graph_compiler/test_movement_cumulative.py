@@ -20,12 +20,15 @@ FOLDS = {
 }
 
 
-def windows(fold: str, type: str, dims: tuple[int, ...], backward: bool) -> Any:
-    *outer, count = dims
+def windows(
+    fold: str, type: str, dims: tuple[int, ...], backward: bool, axis: int | None = None
+) -> Any:
+    axis = len(dims) - 1 if axis is None else axis
     shape = ",".join(map(str, dims))
-    ones = "1x" * len(outer)
-    pads = "0_0x" * len(outer) + (f"0_{count - 1}" if backward else f"{count - 1}_0")
-    window = f"size={ones}{count} pad={pads}"
+    sizes = [str(size if number == axis else 1) for number, size in enumerate(dims)]
+    pad = f"0_{dims[axis] - 1}" if backward else f"{dims[axis] - 1}_0"
+    pads = [pad if number == axis else "0_0" for number in range(len(dims))]
+    window = f"size={'x'.join(sizes)} pad={'x'.join(pads)}"
     return parse_text(f"""HloModule m
 fold {{ a = {type}[] parameter(0)
  b = {type}[] parameter(1)
@@ -71,6 +74,15 @@ def test_every_element_is_the_fold_up_to_there(
     steps = steps[..., ::-1] if backward else steps
     error = np.abs(found.astype(np.float64) - wanted)
     assert (error <= (steps + 1) * 2.0**-24 * terms + unit * np.abs(wanted)).all()
+
+
+@pytest.mark.parametrize("dims, axis", [((200, 30), 0), ((3, 70, 5), 1), ((65, 1, 4), 0)])
+@pytest.mark.parametrize("backward", [False, True])
+def test_any_dimension(dims: tuple[int, ...], axis: int, backward: bool) -> None:
+    x = np.random.default_rng(1).standard_normal(dims).astype(np.float32)
+    (found,) = compile(windows("add", "f32", dims, backward, axis), "trn2")(x)
+    wanted = np.moveaxis(expected("add", np.moveaxis(x, axis, -1), backward), -1, axis)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("fold", ["maximum", "minimum", "add"])

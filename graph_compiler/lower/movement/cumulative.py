@@ -33,6 +33,9 @@ _IDENTITIES = {"maximum": -np.inf, "minimum": np.inf, "add": 0.0, "multiply": 1.
 _SHORTEST = 9
 """Elements of a row from which on one pass is faster than one for each doubling of a window."""
 
+_SHORTEST_EXCHANGED = 64
+"""The same where dimensions are exchanged for it."""
+
 _LONGEST = 4096
 """Elements of a partition that an operation takes."""
 
@@ -120,7 +123,8 @@ class CumulativeStep:
 
 
 def cumulative(scheduler: Scheduler, node: Node) -> View | None:
-    """Windows along the last dimension that grow by an element each; None of others."""
+    """Windows along a dimension that grow by an element each; None of others. Where it is not the
+    last one, dimensions are exchanged before and after."""
     item = node.instruction
     assert item is not None
     fold = binary_opcode(item.called[0])
@@ -132,25 +136,32 @@ def cumulative(scheduler: Scheduler, node: Node) -> View | None:
     start = scheduler.value(initial)
     if not isinstance(start, Literal) or start.value != _IDENTITIES[fold]:
         return None
-    long = [axis for axis, size in enumerate(node.dims) if size > 1]
-    if not long or node.dims[long[-1]] < _SHORTEST:
+    parts = item.attribute("window").dimensions
+    axes = [axis for axis, part in enumerate(parts) if part.size > 1]
+    if len(axes) != 1 or not all(map(_is_plain, parts)):
         return None
-    count, edges = node.dims[long[-1]], None
-    for axis, part in enumerate(item.attribute("window").dimensions):
-        padding = part.padding_low, part.padding_high
-        if part.stride > 1 or part.window_dilation > 1 or part.base_dilation > 1:
-            return None
-        if axis == long[-1]:
-            edges = padding if part.size == count else None
-        elif part.size > 1 or any(padding):
-            return None
-    if edges not in ((count - 1, 0), (0, count - 1)):
+    (axis,) = axes
+    count, behind = node.dims[axis], count_of(node.dims[axis + 1 :])
+    low, high = parts[axis].padding_low, parts[axis].padding_high
+    whole = parts[axis].size == count and sorted((low, high)) == [0, count - 1]
+    if not whole or count < (_SHORTEST if behind == 1 else _SHORTEST_EXCHANGED):
         return None
-    source = contiguous(scheduler.program, scheduler.value(operand))
-    target = scheduler.program.buffer(node.type, node.dims)
-    step = CumulativeStep(target, source, count, fold, edges[0] == 0)
-    scheduler.program.steps.append(step)  # type: ignore[arg-type]
-    return target
+    order = [number for number in range(len(node.dims)) if number != axis] + [axis]
+    dims = tuple(node.dims[number] for number in order)
+    program, value = scheduler.program, scheduler.view(operand)
+    turned = value.placed(dims, tuple(value.strides[number] for number in order))
+    source, target = contiguous(program, turned), program.buffer(node.type, dims)
+    step = CumulativeStep(target, source, count, fold, low == 0)
+    program.steps.append(step)  # type: ignore[arg-type]
+    strides = tuple(target.strides[order.index(number)] for number in range(len(order)))
+    return target.placed(node.dims, strides)
+
+
+def _is_plain(part: Any) -> bool:
+    """Whether a window goes element by element, and pads nothing where it has one."""
+    steps = part.stride, part.window_dilation, part.base_dilation
+    padded = part.padding_low or part.padding_high
+    return all(step in (0, 1) for step in steps) and (part.size > 1 or not padded)
 
 
 _TYPES = frozenset({"f32", "bf16", "f16"})
