@@ -9,6 +9,7 @@ from graph_compiler.host_kernels.bodies import FoldKernel, SortKernel
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.host_kernels.movement import DynamicCopy
 from graph_compiler.lower.control.flow import Counted
+from graph_compiler.lower.movement.sorting import sort_ns
 from graph_compiler.lower.nests.columns import nest_ns
 from graph_compiler.lower.nests.nest import PARTITIONS
 from graph_compiler.lower.products.convolution import ConvolutionStep
@@ -59,10 +60,7 @@ def _of_elements(device: DeviceProgram, kernel: Any) -> float:
     """What the vector engine takes for operations on the elements of rows, one a partition."""
     clock = device.target.clock_ghz(Engine.vector)
     if isinstance(kernel, SortKernel):
-        count = kernel.counts[-1]
-        rows = -(-math.prod(kernel.counts[:-1]) // PARTITIONS)
-        stages = max(1, count.bit_length()) ** 2 / 2
-        return rows * stages * 20 * (count / clock + 60)
+        return sort_ns(device, kernel)
     if isinstance(kernel, FoldKernel):
         return math.prod(kernel.counts) / PARTITIONS * 2 * len(kernel.body.steps) / clock
     if isinstance(kernel, DynamicCopy):

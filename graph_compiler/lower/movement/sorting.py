@@ -1,5 +1,5 @@
 """Sorts along rows, by any computation that compares: a network of exchanges (of longer rows than
-LONGEST see `long_rows`).
+LONGEST see `long_rows`; where few elements are wanted, `largest`).
 
 A row lies in a partition. Two sorted halves are merged by comparing the first with the second
 backwards, and then at shrinking distances (K. E. Batcher, 1968); all comparisons go in one
@@ -9,20 +9,26 @@ travel with the elements, decide between equals, and mark what fills a row up to
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import nki.language as nl
 from graph_compiler.host_kernels.bodies import SortKernel
 from graph_compiler.lower.device import DeviceProgram
+from graph_compiler.lower.movement.largest import STARTED, emit_largest, search_ns
 from graph_compiler.lower.movement.long_rows import by_rank, in_parts
+from graph_compiler.lower.movement.sort_rows import SortRows, sort_rows
 from graph_compiler.lower.nests.evaluation import evaluate
 from graph_compiler.lower.nests.nest import PARTITIONS
-from graph_compiler.lower.sizes import DTYPES
+from isa.enums import Engine
 from nki.ir.views.tensor import NkiTensor
 
 LONGEST = 4096
 """Elements of a row that a sort takes."""
+
+_OPERATIONS = 20
+"""About how many operations of all elements an exchange is."""
 
 
 def emit_sort(device: DeviceProgram, sort: SortKernel, words: Sequence[Any]) -> None:
@@ -34,72 +40,50 @@ def emit_sort(device: DeviceProgram, sort: SortKernel, words: Sequence[Any]) -> 
             device.remark(sort, "each element is compared with all others of its row")
             by_rank(device, sort, words)
         return
-    outputs, inputs = words[: len(sort.outputs)], words[len(sort.outputs) :]
-    rows = sort.counts[:-1]
-    places = [
-        tuple(_offset(index, strides) for _, strides in (*sort.outputs, *sort.inputs))
-        for index in _indices(rows)
-    ]
-    for start in range(0, len(places), PARTITIONS):
-        here = places[start : start + PARTITIONS]
-        _Rows(device, sort, here).run(outputs, inputs)
+    outputs, inputs = words[: len(sort.outputs)], words[len(sort.outputs) :][: len(sort.inputs)]
+    searched = search_ns(device, sort) < exchange_ns(device, sort)
+    for rows in sort_rows(device, sort):
+        if searched:
+            emit_largest(rows, outputs, inputs)
+        else:
+            _Rows(rows).run(outputs, inputs)
 
 
-def _indices(rows: Sequence[int]) -> list[tuple[int, ...]]:
-    found: list[tuple[int, ...]] = [()]
-    for count in rows:
-        found = [(*index, i) for index in found for i in range(count)]
-    return found
+def sort_ns(device: DeviceProgram, sort: SortKernel) -> float:
+    """About how many ns a sort takes."""
+    return min(search_ns(device, sort), exchange_ns(device, sort))
 
 
-def _offset(index: Sequence[int], strides: Sequence[int]) -> int:
-    return sum(i * stride for i, stride in zip(index, strides))
+def exchange_ns(device: DeviceProgram, sort: SortKernel) -> float:
+    """About how many ns a network of exchanges takes."""
+    count = sort.counts[-1]
+    tiles = -(-math.prod(sort.counts[:-1]) // PARTITIONS)
+    stages = max(1, count.bit_length()) ** 2 / 2
+    clock = device.target.clock_ghz(Engine.vector)
+    return tiles * stages * _OPERATIONS * (count / clock + STARTED)
 
 
 class _Rows:
     """Up to 128 rows, one a partition."""
 
-    def __init__(
-        self, device: DeviceProgram, sort: SortKernel, places: list[tuple[int, ...]]
-    ) -> None:
-        self.device = device
-        self.sort = sort
-        self.places = places
-        self.count = sort.counts[-1]
+    def __init__(self, tiles: SortRows) -> None:
+        self.tiles = tiles
+        self.device = tiles.device
+        self.sort = tiles.sort
+        self.count = tiles.sort.counts[-1]
         self.size = 1 << max(0, self.count - 1).bit_length()
-        self.rows = len(places)
+        self.rows = tiles.rows
 
     def run(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
-        number = len(self.sort.outputs)
-        arrays = [
-            self._loaded(place, operand, number + which)
-            for which, (place, operand) in enumerate(zip(inputs, self.sort.inputs))
-        ]
+        arrays = [self.tiles.loaded(place, which, self.size) for which, place in enumerate(inputs)]
         arrays.append(self._positions())
         span = 1
         while span < self.size:
             arrays = self._merged(arrays, span)
             span *= 2
-        for which, (place, (type, strides)) in enumerate(zip(outputs, self.sort.outputs)):
+        for which, place in enumerate(outputs):
             value = arrays[which] if which < len(self.sort.inputs) else arrays[-1]
-            taken = value[:, : self.sort.taken]
-            if taken.dtype != DTYPES[type]:
-                taken = nl.copy(taken, dtype=DTYPES[type])
-            for row, offsets in enumerate(self.places):
-                target = self.device.elements(
-                    place, type, [(0, 1), (strides[-1], self.sort.taken)], offsets[which]
-                )
-                self.device.copy(target, taken[row : row + 1, :])
-
-    def _loaded(self, place: Any, operand: tuple[str, Sequence[int]], which: int) -> NkiTensor:
-        type, strides = operand
-        tile = nl.full((self.rows, self.size), 0, dtype=DTYPES[type], buffer=nl.sbuf)
-        for row, offsets in enumerate(self.places):
-            source = self.device.elements(
-                place, type, [(0, 1), (strides[-1], self.count)], offsets[which]
-            )
-            self.device.copy(tile[row : row + 1, : self.count], source)
-        return tile
+            self.tiles.store(place, which, value)
 
     def _positions(self) -> NkiTensor:
         tile = self.device.tile((self.rows, self.size), "int32")

@@ -1,0 +1,88 @@
+"""Rows of sorts in tiles, one a partition."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import nki.language as nl
+from graph_compiler.host_kernels.bodies import SortKernel
+from graph_compiler.lower.device import DeviceProgram
+from graph_compiler.lower.nests.nest import PARTITIONS
+from graph_compiler.lower.sizes import DTYPES
+from nki.ir.views.tensor import NkiTensor
+
+
+@dataclass(frozen=True, slots=True)
+class SortRows:
+    """Up to 128 rows of a sort. `offsets`: where each begins, of each output and input."""
+
+    device: DeviceProgram
+    sort: SortKernel
+    offsets: tuple[tuple[int, ...], ...]
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return len(self.offsets)
+
+    def loaded(self, place: Any, which: int, width: int) -> NkiTensor:
+        """The rows of an input in a tile of so many columns; zeros are behind them."""
+        type, strides = self.sort.inputs[which]
+        count = self.sort.counts[-1]
+        if width == count:
+            tile = self.device.tile((self.rows, width), DTYPES[type])
+        else:
+            tile = nl.full((self.rows, width), 0, dtype=DTYPES[type], buffer=nl.sbuf)
+        starts = [row[len(self.sort.outputs) + which] for row in self.offsets]
+        for first, size, step in _runs(starts):
+            pattern = [(step, size), (strides[-1], count)]
+            source = self.device.elements(place, type, pattern, starts[first])
+            self.device.copy(tile[first : first + size, :count], source)
+        return tile
+
+    def store(self, place: Any, which: int, value: NkiTensor) -> None:
+        """Have the first elements of rows be those of an output."""
+        type, strides = self.sort.outputs[which]
+        taken = value[:, : self.sort.taken]
+        if taken.dtype != DTYPES[type]:
+            taken = nl.copy(taken, dtype=DTYPES[type])
+        starts = [row[which] for row in self.offsets]
+        for first, size, step in _runs(starts):
+            pattern = [(step, size), (strides[-1], self.sort.taken)]
+            target = self.device.elements(place, type, pattern, starts[first])
+            self.device.copy(target, taken[first : first + size, :])
+
+
+def sort_rows(device: DeviceProgram, sort: SortKernel) -> list[SortRows]:
+    """All rows of a sort."""
+    rows = sort.counts[:-1]
+    operands = (*sort.outputs, *sort.inputs)
+    index = np.indices(rows).reshape(len(rows), math.prod(rows)).T
+    steps = np.array([strides[:-1] for _, strides in operands], np.int64)
+    places = [tuple(row) for row in (index @ steps.T).tolist()]
+    return [
+        SortRows(device, sort, tuple(places[first : first + PARTITIONS]))
+        for first in range(0, len(places), PARTITIONS)
+    ]
+
+
+def _runs(starts: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Neighbours that are equally far apart: the first one, how many, and how far.
+
+    >>> _runs([0, 4, 8, 100, 104])
+    [(0, 3, 4), (3, 2, 4)]
+    """
+    found: list[tuple[int, int, int]] = []
+    for place, start in enumerate(starts):
+        first, size, step = found[-1] if found else (0, 0, 1)
+        distance = start - starts[place - 1]
+        if size and distance > 0 and (size == 1 or distance == step):
+            found[-1] = (first, size + 1, distance)
+        else:
+            found.append((place, 1, 1))
+    return found
