@@ -417,17 +417,16 @@ def test_several_heads_at_a_time(heads: int, tokens: int, width: int, cores: int
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_what_rows_of_heads_have_one_number_of_is_computed_for_several_heads() -> None:
+def test_heads_in_bf16_are_as_exact_as_their_roundings() -> None:
     heads, tokens, width = 24, 150, 32
     rng = np.random.default_rng(10)
     shape = heads, tokens, width
     q, k, v = ((rng.standard_normal(shape) / 2).astype(TYPES["bf16"]) for _ in "qkv")
     module = graph_compiler.parse_text(_attention("bf16", *shape))
-    compiled = graph_compiler.compile(module, "trn2")
-    (found,) = compiled(q, k, v)
-    powers = np.exp(q.astype(float) @ k.astype(float).transpose(0, 2, 1))
-    wanted = powers / powers.sum(-1, keepdims=True) @ v.astype(float)
-    np.testing.assert_allclose(found.astype(float), wanted, atol=2.0**-7)
-    streams = compiled.kernel.program.cores[0].streams.values()
-    names = [item.row.name for stream in streams for item in stream]
-    assert 0 < sum("eciprocal" in name for name in names) <= 2 * heads // 3
+    (found,) = graph_compiler.compile(module, "trn2")(q, k, v)
+    scores = q.astype(float) @ k.astype(float).transpose(0, 2, 1)
+    powers = np.exp(scores)
+    shares = powers / powers.sum(-1, keepdims=True)
+    error = np.abs(found.astype(float) - shares @ v.astype(float))
+    # Scores, their exponentials, the sum, the quotient and the result are each rounded to bf16.
+    assert (error <= 2.0**-9 * (shares * (np.abs(scores) + 4)) @ np.abs(v.astype(float))).all()
