@@ -126,8 +126,8 @@ class NumberDomain:
 @dataclass(frozen=True, slots=True)
 class Meaning:
     """The first field, the destination, = `result`, in fp32 unless `numbers` says other. What
-    `copies` takes each element as it is: bit for bit where the dtypes are equal, else through fp32,
-    as all does that passes through the scalar engine."""
+    `copies` takes each element as it is: bit for bit where the dtypes are equal, else through
+    fp32."""
 
     result: Term
     fold: Fold | None = None

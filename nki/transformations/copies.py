@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from isa.alu import ACTIVATIONS
-from isa.dtypes import DTYPES
 from isa.enums import Engine, Memory
 from isa.operations.scalar import Activation
 from isa.operations.vector import TensorCopy
@@ -24,11 +23,10 @@ STRETCH = 256
 class BalanceCopies:
     """Have the vector and the scalar engine share the copies from PSUM to SBUF.
 
-    Both can make them from gen3 on (SDK nki/api/nki.isa.rst#nki.isa.tensor_copy); before, the
-    scalar engine copies floats by `activation`. Of bits they share those of elements of two bytes,
-    which pass fp32 as they are. Each copy of a stretch of operations goes to the one that has less
-    to do in it by then, by the cost model. What else the stretch has the engines do counts from
-    its beginning.
+    Both can make them from gen3 on, bit for bit (SDK nki/guides/architecture/trainium2_arch.rst);
+    before, the scalar engine copies floats by `activation`. Each copy of a stretch of operations
+    goes to the one that has less to do in it by then, by the cost model. What else the stretch has
+    the engines do counts from its beginning.
 
     Before:
 
@@ -105,18 +103,9 @@ def _leaves_psum(op: Op) -> bool:
     if op.row is not TensorCopy:
         return False
     dst, src, _ = op.values
-    if not isinstance(src, Access) or not (_is_short(op) or _is_of_floats(op)):
+    if not isinstance(src, Access) or not (src.dtype == dst.dtype or _is_of_floats(op)):
         return False
     return src.storage.memory is Memory.psum and dst.storage.memory is Memory.sbuf
-
-
-def _is_short(op: Op) -> bool:
-    dst, src, _ = op.values
-    return bool(src.dtype == dst.dtype) and DTYPES[src.dtype].size <= _SHORT
-
-
-_SHORT = 2
-"""Bytes of whole numbers that fp32 has all of."""
 
 
 def _is_of_floats(op: Op) -> bool:

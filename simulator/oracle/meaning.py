@@ -29,7 +29,7 @@ from isa.meaning import (
 from isa.spec import MachineInstruction
 from simulator.device_state import CoreState
 from simulator.numerics import expressions
-from simulator.numerics.conversion import convert, load_fp32, store, store_integers, store_number
+from simulator.numerics.conversion import convert, load_fp32, store_integers, store_number
 from simulator.numerics.expressions import native_integers
 from simulator.oracle.accumulate import accumulate, columns_first, cumulate
 from simulator.oracle.elementwise import affine_values, as_column, direct, finish, like
@@ -199,27 +199,24 @@ def chosen(term: Choose, values: Values) -> Any:
     return ~condition if values.is_set(term.reverse) else condition
 
 
-def _copied(term: Term, values: Values, dst: Array, engine: Engine) -> Array:
+def _copied(term: Term, values: Values, dst: Array) -> Array:
     """Bits of a term's elements in the dtype of the destination."""
     if isinstance(term, Choose):
         where = np.broadcast_to(chosen(term, values), values.shape)
-        options = [_copied(part, values, dst, engine) for part in (term.chosen, term.other)]
+        options = [_copied(part, values, dst) for part in (term.chosen, term.other)]
         return np.where(like(where, dst.shape), *options)
     if isinstance(term, Element):
         into = np.empty(dst.shape, dst.dtype)
-        _copy(into, term, values, engine)
+        _copy(into, term, values)
         return bits(into)
     return bits(dst)
 
 
-def _copy(dst: Array, term: Element, values: Values, engine: Engine) -> None:
+def _copy(dst: Array, term: Element, values: Values) -> None:
     """dst = the elements of an operand."""
     value = values.fields[term.field]
     if not isinstance(value, np.ndarray):
         store_number(dst, number_of(values.row, term.field)(value))
-    elif engine is Engine.scalar:
-        # The scalar engine's data path is fp32 whatever the dtypes.
-        store(dst, load_fp32(value))
     else:
         convert(dst, value)
 
@@ -239,9 +236,9 @@ def _compute_copy(row: type[MachineInstruction], state: CoreState, *fields: Any)
     """A use of a row that copies elements."""
     result, values, dst = _meaning(row).result, Values(row, fields), fields[0]
     if isinstance(result, Element):
-        _copy(dst, result, values, state.engine)
+        _copy(dst, result, values)
     else:
-        bits(dst)[...] = _copied(result, values, dst, state.engine)
+        bits(dst)[...] = _copied(result, values, dst)
 
 
 def _compute_affine(row: type[MachineInstruction], state: CoreState, *fields: Any) -> None:

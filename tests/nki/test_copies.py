@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pytest
 
+import nki
+import nki.isa as nisa
+import nki.language as nl
 from isa.alu import ACTIVATIONS, ALU
 from isa.enums import Engine, Memory
 from isa.target import TARGETS
@@ -69,13 +73,33 @@ def test_before_gen3_the_scalar_engine_copies_by_a_function() -> None:
     assert copiers(kernel)[Engine.vector] == 8 - len(functions)
 
 
-@pytest.mark.parametrize(("target", "dtype"), [("trn1", "uint16"), ("trn2", "uint32")])
-def test_bits_stay_with_the_engine_that_keeps_them_all(target: str, dtype: str) -> None:
-    """The scalar engine copies by way of fp32, and whole numbers by no function."""
-    kernel = products(target, dtype)
+def test_bits_stay_with_the_engine_that_keeps_them_all() -> None:
+    """Before gen3 the scalar engine copies by a function, in fp32."""
+    kernel = products("trn1", "uint32")
     assert BalanceCopies().run(kernel) is kernel
 
 
-def test_two_engines_share_copies_of_two_bytes() -> None:
-    found = copiers(BalanceCopies().run(products("trn2", "uint16")))
+@pytest.mark.parametrize("dtype", ["uint16", "uint32"])
+def test_two_engines_share_copies_of_bits(dtype: str) -> None:
+    found = copiers(BalanceCopies().run(products("trn2", dtype)))
     assert min(found[Engine.vector], found[Engine.scalar]) >= 3
+
+
+@pytest.mark.parametrize("engine", [Engine.vector, Engine.scalar, Engine.gpsimd])
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "float32", "uint16"])
+def test_every_engine_keeps_all_bits_from_gen3_on(engine: Engine, dtype: str) -> None:
+    """SDK nki/guides/architecture/trainium2_arch.rst: copies without a cast to fp32."""
+
+    @nki.jit(target="trn2")
+    def kernel(a):
+        tile, copy = nl.load(a), nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=copy, src=tile, engine=engine)
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        nl.store(out, copy)
+        return out
+
+    whole = np.dtype(f"uint{8 * np.dtype(dtype).itemsize}")
+    bits = np.random.default_rng(1).integers(0, np.iinfo(whole).max, (4, 64), whole, endpoint=True)
+    for mode in ("eager", "reference", "device"):
+        found = nki.simulate(kernel, mode=mode)(bits.view(dtype))
+        np.testing.assert_array_equal(found.view(whole), bits)

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from isa.dtypes import DTYPES
-from isa.enums import Engine
 from isa.meaning import AffineNumber, Apply, Choose, Element, Pattern, Term, Unchanged
 from isa.spec import MachineInstruction
 from simulator.native.codegen.expressions import covers
 from simulator.native.plans.plan import Plan
-from simulator.native.rows.copy import convert_plan, through_float32
+from simulator.native.rows.copy import convert_plan
 from simulator.native.rows.elementwise import (
     MapInput,
     MapStep,
@@ -65,15 +64,12 @@ def counting(dst: Array, term: AffineNumber, values: Values) -> Plan | None:
     return map_plan("int32", dst, inputs, steps, output_dtype=unsigned(dst))
 
 
-def copying(
-    row: type[MachineInstruction], engine: Engine, dst: Array, result: Term, values: Values
-) -> Plan | None:
+def copying(row: type[MachineInstruction], dst: Array, result: Term, values: Values) -> Plan | None:
     """dst = the elements of an operand; of a choice those of its first term, where the condition
     holds, and elsewhere a number or what the destination holds."""
     pattern, fields = unsigned(dst), values.fields
     if isinstance(result, Element) and isinstance(fields[result.field], np.ndarray):
-        copy = through_float32 if engine is Engine.scalar else convert_plan
-        return copy(dst, fields[result.field])
+        return convert_plan(dst, fields[result.field])
     stored = pattern_of(dtype_name(dst))
 
     def immediate(term: Element) -> MapInput:

@@ -136,7 +136,7 @@ def _plan(
     assert meaning is not None
     values = Values(row, fields)
     if meaning.copies:
-        return copying(row, engine, dst, meaning.result, values)
+        return copying(row, dst, meaning.result, values)
     if isinstance(meaning.result, AffineNumber):
         return counting(dst, meaning.result, values)
     element = element_type(row, values, engine)
