@@ -8,17 +8,17 @@ it draws.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.expansions.expansions import Text
 from graph_compiler.lower.nests.nest import PARTITIONS, numbers
+from graph_compiler.lower.steps import FillStep
 from graph_compiler.schedule.nodes import Node
 from graph_compiler.schedule.schedule import Scheduler
 from graph_compiler.schedule.simplify import Simplifier
 from graph_compiler.schedule.steps import place_of
-from graph_compiler.schedule.views import Buffer, View, count_of
+from graph_compiler.schedule.views import count_of
 
 if TYPE_CHECKING:
     from graph_compiler.lower.device import DeviceProgram
@@ -32,23 +32,8 @@ _MANTISSA = 24
 """Bits of a number in [0, 1)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DrawStep:
+class DrawStep(FillStep):
     """A step: random words fill a buffer."""
-
-    target: View
-
-    inner: ClassVar[tuple[Any, ...]] = ()
-    reads: ClassVar[tuple[Buffer, ...]] = ()
-
-    @property
-    def views(self) -> list[View]:
-        """What is written."""
-        return [self.target]
-
-    @property
-    def writes(self) -> list[Buffer]:
-        return [self.target.buffer]
 
     def emit(self, device: DeviceProgram) -> None:
         count = count_of(self.target.dims)

@@ -18,7 +18,6 @@ from isa.rules.form import (
 )
 from isa.rules.starts import starts_in_memory
 
-_VIEW = "nki/api/nki.language.rst#nki.language.NkiTensor.indirect"
 _QUADRANT = 32
 _WIDE_GROUP = 32
 _GROUP = 16

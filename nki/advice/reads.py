@@ -1,4 +1,4 @@
-"""TensorUses of tensors: what operations read and write, and results that nobody reads."""
+"""Uses of tensors: what operations read and write, and results that nobody reads."""
 
 from __future__ import annotations
 

@@ -56,11 +56,17 @@ class MovableWork:
                 if tensor in made and node not in made[tensor]:
                     read.setdefault(tensor, place)
         made = {t: ops for t, ops in made.items() if places[ops[-1]] < read.get(t, len(nodes))}
-        while True:
-            left = {t: ops for t, ops in made.items() if self._is_known(ops, made, changed)}
-            if len(left) == len(made):
-                return made
-            made = left
+        users: dict[Tensor, set[Tensor]] = {}
+        for tensor, ops in made.items():
+            for used in {used for op in ops for used in tensors_of(op)}:
+                users.setdefault(used, set()).add(tensor)
+        asked = list(made)
+        while asked:
+            tensor = asked.pop()
+            if tensor in made and not self._is_known(made[tensor], made, changed):
+                del made[tensor]
+                asked += users.get(tensor, ())
+        return made
 
     def is_load(self, op: Op) -> bool:
         """Whether an operation loads from HBM, by one transfer without indices."""

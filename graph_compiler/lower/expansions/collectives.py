@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from graph_compiler.hlo.operators.collectives.groups import group_of, group_size
 from graph_compiler.hlo.operators.custom.shard_map import checked_shardings
@@ -21,6 +21,7 @@ from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.expansions.expansions import STEP, Text, braces, expanded
 from graph_compiler.lower.participants import TO_GLOBAL, TO_LOCAL, Member, members_of
 from graph_compiler.lower.sizes import DTYPES
+from graph_compiler.lower.steps import FillStep, MoveStep
 from graph_compiler.schedule.fusion import contiguous
 from graph_compiler.schedule.steps import place_of
 from isa.errors import NeuronError
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from graph_compiler.lower.device import DeviceProgram
     from graph_compiler.schedule.nodes import Node
     from graph_compiler.schedule.schedule import Scheduler
-    from graph_compiler.schedule.views import Buffer, View
+    from graph_compiler.schedule.views import View
 
 EXCHANGE, NUMBER = "rank-exchange", "rank-number"
 """Targets of the private custom calls."""
@@ -47,29 +48,12 @@ Table = list[list[int]]
 
 
 @dataclass(frozen=True)
-class Exchanged:
+class Exchanged(MoveStep):
     """An exchange between ranks, of memory in row-major order."""
 
-    source: View
-    target: View
     sources: tuple[int, ...]
     width: int
     parted: bool
-
-    inner: ClassVar[tuple[list[Any], ...]] = ()
-
-    @property
-    def views(self) -> list[View]:
-        """What is read and written."""
-        return [self.source, self.target]
-
-    @property
-    def reads(self) -> list[Buffer]:
-        return [self.source.buffer]
-
-    @property
-    def writes(self) -> list[Buffer]:
-        return [self.target.buffer]
 
     def emit(self, device: DeviceProgram) -> None:
         device.builder.emit(
@@ -83,23 +67,10 @@ class Exchanged:
 
 
 @dataclass(frozen=True)
-class Numbered:
+class Numbered(FillStep):
     """A number from a list, by rank."""
 
-    target: View
     numbers: tuple[int, ...]
-
-    inner: ClassVar[tuple[list[Any], ...]] = ()
-    reads: ClassVar[list[Buffer]] = []
-
-    @property
-    def views(self) -> list[View]:
-        """What is written."""
-        return [self.target]
-
-    @property
-    def writes(self) -> list[Buffer]:
-        return [self.target.buffer]
 
     def emit(self, device: DeviceProgram) -> None:
         device.builder.emit("rank_number", dst=_flat(device, self.target), numbers=self.numbers)
@@ -124,7 +95,7 @@ def exchanged(scheduler: Scheduler, node: Node) -> Any:
         return view
     width, parted, *sources = given
     source = contiguous(device, scheduler.value(node.operands[0]))
-    device.steps.append(Exchanged(source, view, tuple(sources), width, bool(parted)))
+    device.steps.append(Exchanged(view, source, tuple(sources), width, bool(parted)))
     return view
 
 

@@ -6,7 +6,7 @@ HLO says them as windows of a whole row, of which each begins, or ends, one elem
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,11 +14,12 @@ import nki.language as nl
 from graph_compiler.hlo.operators.folding import binary_opcode
 from graph_compiler.lower.nests.nest import PARTITIONS, numbers
 from graph_compiler.lower.sizes import DTYPES
+from graph_compiler.lower.steps import MoveStep
 from graph_compiler.schedule.fusion import Literal, contiguous
 from graph_compiler.schedule.nodes import Node
 from graph_compiler.schedule.schedule import Scheduler
 from graph_compiler.schedule.steps import place_of
-from graph_compiler.schedule.views import Buffer, View, count_of
+from graph_compiler.schedule.views import View, count_of
 from isa.alu import ALU
 from isa.enums import ReduceCommand
 from isa.operations.scan import TensorScalarCumulative
@@ -40,31 +41,14 @@ _LONGEST = 4096
 """Elements of a partition that an operation takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class CumulativeStep:
+@dataclass(frozen=True)
+class CumulativeStep(MoveStep):
     """A step: each element becomes the fold of its row up to there, or from there on where it goes
     `backward`. Rows lie one after another, of `source` and of `target`."""
 
-    target: View
-    source: View
     count: int
     fold: str
     backward: bool
-
-    inner: ClassVar[tuple[Any, ...]] = ()
-
-    @property
-    def views(self) -> list[View]:
-        """What is read and written."""
-        return [self.source, self.target]
-
-    @property
-    def reads(self) -> list[Buffer]:
-        return [self.source.buffer]
-
-    @property
-    def writes(self) -> list[Buffer]:
-        return [self.target.buffer]
 
     def emit(self, device: DeviceProgram) -> None:
         """All rows: neighbouring ones in a partition where they are short and many."""

@@ -104,8 +104,7 @@ class GroupedImages(Images):
         self._columns = [self._compact(part) for part in self.parts]
         images, rows = self._band_sizes()
         tiles = self._tiles(images, rows)
-        self._tensor = Engine.tensor in self._engines(tiles, self.parts[0].count)
-        if not self._tensor:
+        if Engine.tensor not in self._engines(tiles, self.parts[0].count):
             return self._columns
         return [self._apart(part, own) for part, own in zip(self.parts, self._columns)]
 

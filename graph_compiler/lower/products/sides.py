@@ -430,16 +430,6 @@ class Sides:
             for number in range(tile.shape[1])
         ]
 
-    def transposed_rows_of(self, tile: NkiTensor, firsts: Sequence[int]) -> list[list[NkiTensor]]:
-        """What `transposed_rows` returns, for each of several places of a tile. The same tiles of
-        all of them are transposed together."""
-        if self.by_dma:
-            return [self.transposed_rows(tile, first) for first in firsts]
-        numbers = range(self.depth.tiles)
-        parts = [self._part(tile, first, t) for t in numbers for first in firsts]
-        done = transposed(self.device, parts, self.alone)
-        return [done[place :: len(firsts)] for place in range(len(firsts))]
-
     def transposed_rows(self, tile: NkiTensor, first: int) -> list[NkiTensor]:
         """[partitions, rows] of a tile [rows, elements], whose depth begins at an element."""
         parts = [self._part(tile, first, t) for t in range(self.depth.tiles)]
