@@ -111,13 +111,9 @@ class ShareArenas:
 def local_bytes(kernel: TracedKernel) -> Any:
     """The bytes of the tensors in HBM that only the kernel itself sees: an int or a polynomial.
 
-    >>> from nki.ir.text import parse_kernel
-    >>> local_bytes(parse_kernel('''
-    ... kernel nothing target=trn2
-    ... tensor %t0 "a": private_hbm float32[4, 8] core=0
-    ... tensor %t1 "b": private_hbm uint8[8] core=0 within=%t0 at=16
-    ... core 0:
-    ... '''))
+    >>> a = Tensor(0, "a", Memory.private_hbm, "float32", (4, 8), core=0)
+    >>> b = Tensor(1, "b", Memory.private_hbm, "uint8", (8,), core=0, within=a, offset=16)
+    >>> local_bytes(TracedKernel("nothing", "trn2", [], [], [], bodies=[[]], tensors=[a, b]))
     128
     """
     total: Any = 0
