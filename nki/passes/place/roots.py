@@ -52,14 +52,14 @@ class ResolveRoots:
             return kernel
         guards: dict[str, Guard] = {guard.text: guard for guard in kernel.guards}
         declared = {*kernel.parameters, *kernel.results}
-        bodies = [_Body(kernel, guards, declared).nodes(body) for body in kernel.bodies]
+        bodies = [_RootedBody(kernel, guards, declared).nodes(body) for body in kernel.bodies]
         tensors = [t for t in kernel.tensors if t.within is None or t in declared]
         resolved = kernel.with_bodies(bodies, tensors, kernel.placement)
         resolved.guards = list(guards.values())
         return resolved
 
 
-class _Body(AccessReplacer):
+class _RootedBody(AccessReplacer):
     """Rewrites the body of a core. `used` are the tensors whose bytes may hold something, at first
     the parameters, by the tensor that they lie in. `declared` collects those that the program has
     to know. `alone` says that no other core may have used any."""
