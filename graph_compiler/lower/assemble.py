@@ -30,6 +30,7 @@ from graph_compiler.lower.expansions import collectives, empties, expansions, li
 from graph_compiler.lower.expansions.bits import other_width
 from graph_compiler.lower.expansions.computations import map_elements, reduce_windows, scan
 from graph_compiler.lower.expansions.custom_calls import called, top_k
+from graph_compiler.lower.expansions.extremes import places_of_extremes
 from graph_compiler.lower.expansions.windows import long_windows, select_and_scatter, short_windows
 from graph_compiler.lower.groups.moments import squares_of_variances
 from graph_compiler.lower.kernels import native_kernel
@@ -200,7 +201,7 @@ def _from_ascending(
 
 
 _HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
-    "reduce": reductions.reduce_along,
+    "reduce": expansions.first_of(places_of_extremes, reductions.reduce_along),
     "reduce-window": expansions.first_of(
         cumulative,
         expansions.handler(long_windows),

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from graph_compiler.hlo.operators.custom import dimension_of
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
-from graph_compiler.lower.expansions.expansions import Expansion, Text, braces
+from graph_compiler.lower.expansions.expansions import Expansion, Text
+from graph_compiler.lower.expansions.extremes import LARGEST, SMALLEST, Direction, extreme_along
 from graph_compiler.schedule.ordering import top_of
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def _rms_norm(node: Node) -> str | None:
     return text.module([text.convert(value, node.type)])
 
 
-def _extreme(direction: str, least: str) -> Expansion:
+def _extreme(direction: Direction) -> Expansion:
     """Where the first of the largest (smallest) elements is; a NaN is more than any number."""
 
     def expansion(node: Node) -> str | None:
@@ -120,23 +121,13 @@ def _extreme(direction: str, least: str) -> Expansion:
         if tuple(kept) != node.dims:
             return None
         text = Text(node)
-        x = text.convert(text.operands[0], "f32")
-        best = _folded(text, x, _FOLDS[direction], least, axis)
-        dims = operand.dims
-        places = text.add("s32", dims, "iota", [], f"iota_dimension={axis}")
-        behind = text.number("s32", dims[axis], dims)
-        chosen = text.apply("or", text.compare("EQ", x, best), text.compare("NE", x, x))
-        found = text.apply("select", chosen, places, behind)
-        first = text.number("s32", dims[axis])
-        more = f"dimensions={braces([axis])}, to_apply={text.combiner('minimum', 's32')}"
-        found = text.add("s32", kept, "reduce", [found, first], more)
-        return text.module([text.convert(found, node.type)])
+        found = extreme_along(text, text.convert(text.operands[0], "f32"), direction, axis)
+        return text.module([text.convert(found.place, node.type)])
 
     return expansion
 
 
 _INDICES = frozenset({"s32", "u32"})
-_FOLDS = {"GT": "maximum", "LT": "minimum"}
 
 CALLS: dict[str, Expansion] = {
     "AwsNeuronErf": _activation(_erf),
@@ -145,8 +136,8 @@ CALLS: dict[str, Expansion] = {
     "AwsNeuronSilu": _activation(_silu),
     "AwsNeuronSoftmax": _softmax,
     "AwsNeuronRmsNorm": _rms_norm,
-    "AwsNeuronArgMax": _extreme("GT", "-inf"),
-    "AwsNeuronArgMin": _extreme("LT", "inf"),
+    "AwsNeuronArgMax": _extreme(LARGEST),
+    "AwsNeuronArgMin": _extreme(SMALLEST),
 }
 """The text of each target."""
 
