@@ -58,6 +58,10 @@ _TRIP = 8
 """Tiles whose multiples such a loop has, which begins with several at a time."""
 
 
+_UNIT = 16
+"""Columns in multiples of which two engines share many."""
+
+
 class Columns:
     """A fold of columns, ready to be emitted."""
 
@@ -292,7 +296,8 @@ class _Totals:
         """Fold the rows of a tile [partitions, rows, columns], of the first partitions."""
         partitions, _, width = value.shape
         total = self.total[:partitions]
-        beside = round(self.beside * width / 16) * 16
+        unit = _UNIT if width >= 8 * _UNIT else 1
+        beside = round(self.beside * width / unit) * unit
         self._fold_rows(total[:, beside:], value[:, :, beside:], Engine.vector)
         if beside:
             self._fold_rows(total[:, :beside], value[:, :, :beside], Engine.gpsimd)
