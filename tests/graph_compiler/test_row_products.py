@@ -11,7 +11,7 @@ import pytest
 from graph_compiler import compile, parse_text
 from graph_compiler.lower import limits
 from graph_compiler.lower.limits import PlanLimits
-from isa.machine.dma import DmaTranspose
+from isa.machine.dma import DmaCopy, DmaTranspose
 
 Array = np.ndarray[Any, Any]
 
@@ -115,6 +115,19 @@ def test_dma_engines_turn_long_rows(
     assert (DmaTranspose in rows_of) == by_dma
     (found,) = compiled(*arrays)
     np.testing.assert_allclose(found.astype(np.float32), wanted(*arrays), rtol=0, atol=0.03)
+
+
+@pytest.mark.parametrize("columns", [300, 512])
+def test_heads_of_several_tiles_are_loaded_together(columns: int) -> None:
+    """Their queries, keys and values by few transfers for several heads, whatever their scores
+    take."""
+    arrays = inputs(8, 260, columns, 32)
+    compiled = compile(parse_text(attention(8, 260, columns, 32, False)), "trn2")
+    (core,) = compiled.kernel.program.cores
+    rows = [instruction.row for stream in core.streams.values() for instruction in stream]
+    assert rows.count(DmaCopy) < 6 * 8
+    (found,) = compiled(*arrays)
+    np.testing.assert_allclose(found, wanted(*arrays), rtol=0, atol=2e-5)
 
 
 def test_scores_stay_on_chip() -> None:

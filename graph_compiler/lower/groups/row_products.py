@@ -13,6 +13,7 @@ from graph_compiler.lower.groups.added_rows import AddedRow
 from graph_compiler.lower.groups.divided_products import Divided
 from graph_compiler.lower.groups.members import (
     LEFT,
+    RIGHT,
     TARGET,
     Member,
     RowNest,
@@ -34,6 +35,22 @@ from nki.language.lowering.emitter import Emitter
 
 if TYPE_CHECKING:
     from graph_compiler.lower.groups.groups import Group
+
+
+RESIDENT = 80 << 10
+"""Bytes of a partition that tiles which stay may take."""
+
+ROUNDS = 8
+"""The least number of tiles of several rows a partition, so that transfers and engines overlap."""
+
+_QUICK = 100.0
+"""Ns of a trigger that engines start beside their work."""
+
+_IN_STEP = 4
+"""Elements of a batch that go through a group together, at most."""
+
+_BATCH = 8 << 10
+"""Bytes of a partition of an operand of several elements of a batch that are loaded together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +99,7 @@ class RowProducts(ABC):
     batch: list[int]
     count: int
     total: int
+    resident: list[Buffer]
     held: dict[int, list[NkiTensor]]
     beside: dict[int, dict[int, NkiTensor]]
     following: dict[int, int]
@@ -101,6 +119,36 @@ class RowProducts(ABC):
         column: int,
     ) -> None:
         """Columns of a nest from one on, of a product's result in PSUM."""
+
+    def _elements(self) -> int:
+        """How many elements of a batch are loaded and stored together."""
+        products = [member for member in self.group.members if isinstance(member, RowProduct)]
+        if not products or any(map(self._finds, products)):
+            return 1
+        rows, made = -(-self.count // PARTITIONS), self.group.written
+        loaded = [member for member in products if member.uses[LEFT].buffer not in made]
+        left = [rows * member.sides.depth.elements * member.sides.size for member in loaded]
+        taken = max([*left, *(member.right_bytes() for member in products)])
+        # Tiles of rows overlap too. Several elements are worth that where triggers take long.
+        slow = self.device.target.dma_trigger_static_ns.value > _QUICK
+        turns = math.prod(self.batch) * (rows if slow else 1)
+        most = min(_BATCH // taken, self.batch[-1], turns // ROUNDS)
+        room = sum(self.group.steps[b] * item_size(self.group.types[b]) for b in self.resident)
+        most = min(most, _IN_STEP, RESIDENT // max(room, 1))
+        parts = -(-self.batch[-1] // max(1, most))
+        return -(-self.batch[-1] // parts)
+
+    def _finds(self, member: RowProduct) -> bool:
+        """Whether a product reads tiles of rows that are on chip: each element of the batch begins
+        with one."""
+        held = any(self.device.holds(use.buffer) for use in member.uses[LEFT:])
+        (_, down), *_ = member.product.depth_right
+        steps = {LEFT: member.rows.strides[LEFT], RIGHT: max(down, member.product.columns[0][1])}
+        return held and all(
+            axis.strides[side] // max(1, step) % PARTITIONS == 0
+            for axis in member.batch
+            for side, step in steps.items()
+        )
 
     def is_straight(self) -> bool:
         """Whether no loop on the device goes through tiles of rows."""

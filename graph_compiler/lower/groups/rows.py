@@ -15,7 +15,6 @@ from graph_compiler.lower.groups.added_rows import added_rows
 from graph_compiler.lower.groups.divided_products import Divided, divided_products
 from graph_compiler.lower.groups.members import (
     LEFT,
-    RIGHT,
     TARGET,
     RowNest,
     RowProduct,
@@ -25,6 +24,8 @@ from graph_compiler.lower.groups.members import (
 )
 from graph_compiler.lower.groups.moments import moments, sums_of
 from graph_compiler.lower.groups.row_products import (
+    RESIDENT,
+    ROUNDS,
     Beside,
     Fixed,
     GroupTile,
@@ -65,9 +66,6 @@ from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:
     from graph_compiler.lower.groups.groups import Group
-
-RESIDENT = 80 << 10
-"""Bytes of a partition that tiles which stay may take."""
 
 
 class RowGroupEmitter(RowProducts):
@@ -144,7 +142,7 @@ class RowGroupEmitter(RowProducts):
         if self.together:
             wanted = max(wanted, _OPERATION // widest)
         room = RESIDENT // 2 // sum(sizes.values())
-        return max(1, min(wanted, room, self.count // (_ROUNDS * PARTITIONS)))
+        return max(1, min(wanted, room, self.count // (ROUNDS * PARTITIONS)))
 
     def _stays(self, buffer: Buffer) -> bool:
         """Whether all rows of a buffer may stay on chip for others."""
@@ -193,10 +191,17 @@ class RowGroupEmitter(RowProducts):
         operands = member.places[: 1 + len(member.loop.leaves)]
         on_chip = sum(place.buffer in self.group.written | self.shared for place in operands)
         room = tiling_room(member.loop, on_chip)
-        if self.total <= PARTITIONS:  # two tiles in all, on which engines take turns
+        if self.parts > 1:
             elements = math.prod(axis.count for axis in member.inner)
-            room = min(room, max(_PART, -(-elements // 2)))
+            parts = max(2, min(self.parts, elements // _LONG))
+            room = min(room, max(_PART, -(-elements // parts)))
         return tiled(rows, member.inner, room)
+
+    @property
+    def parts(self) -> int:
+        """Parts of rows that are loaded and computed one by one, so that transfers and engines take
+        turns where there are few tiles of rows."""
+        return max(1, _TILES // -(-self.total // PARTITIONS))
 
     def own_tiling(self, tiling: Tiling, rows: int, each: int) -> Tiling:
         """A nest's tiling of so many partitions with so many rows each, one or all at a time."""
@@ -282,34 +287,6 @@ class RowGroupEmitter(RowProducts):
                 self._matrices([*index, whole * several], left, fixed)
             return
         self._matrices(index, 1, fixed)
-
-    def _elements(self) -> int:
-        """How many elements of a batch are loaded and stored together."""
-        products = [member for member in self.group.members if isinstance(member, RowProduct)]
-        if not products or any(map(self._finds, products)):
-            return 1
-        rows = -(-self.count // PARTITIONS)
-        taken = max(
-            max(rows * member.sides.depth.elements * member.sides.size, member.right_bytes())
-            for member in products
-        )
-        most = min(_BATCH // taken, self.batch[-1], math.prod(self.batch) // _ROUNDS)
-        room = sum(self.group.steps[b] * item_size(self.group.types[b]) for b in self.resident)
-        most = min(most, _IN_STEP, RESIDENT // max(room, 1))
-        parts = -(-self.batch[-1] // max(1, most))
-        return -(-self.batch[-1] // parts)
-
-    def _finds(self, member: RowProduct) -> bool:
-        """Whether a product reads tiles of rows that are on chip: each element of the batch begins
-        with one."""
-        held = any(self.device.holds(use.buffer) for use in member.uses[LEFT:])
-        (_, down), *_ = member.product.depth_right
-        steps = {LEFT: member.rows.strides[LEFT], RIGHT: max(down, member.product.columns[0][1])}
-        return held and all(
-            axis.strides[side] // max(1, step) % PARTITIONS == 0
-            for axis in member.batch
-            for side, step in steps.items()
-        )
 
     def _matrices(self, index: list[Any], several: int, fixed: Fixed) -> None:
         """All rows of so many elements of the batch, from one on."""
@@ -483,8 +460,16 @@ class RowGroupEmitter(RowProducts):
         step = self.group.steps[buffer]
         low, high = self.group.spans[buffer]
         width = high + 1 - low
-        if tile.step == 1 or width == step:
-            room = room if width == step else room[:, low : high + 1]
+        if tile.step == 1:
+            least = _LOADED // item_size(self.group.types[buffer])
+            part = max(least, -(-width // self.parts))
+            for start in range(low, high + 1, part):
+                size = min(part, high + 1 - start)
+                pattern = [(step, tile.rows), (1, size)]
+                own = room[:, start : start + size]
+                self.device.copy(own, source.elements(pattern, first * step + start))
+            return
+        if width == step:
             pattern = [(tile.step * step, tile.rows), (1, tile.step * width)]
         else:
             room = room.reshape((tile.rows, tile.step, step))[:, :, low : high + 1]
@@ -649,9 +634,6 @@ _STRAIGHT = 1024
 """Tiles of rows in all of a group up to which no loop goes through the elements of its batch: their
 loads would be started by registers."""
 
-_ROUNDS = 8
-"""The least number of tiles of several rows a partition, so that transfers and engines overlap."""
-
 _SHORT = 512
 """Elements of a row up to which operations take several rows of a partition at a time: a column for
 each of them is then less than what operations take besides, and what a row has one number of is
@@ -663,11 +645,11 @@ _SHORT_MOMENTS = 160
 _OPERATION = 2048
 """Elements of a partition that an operation has of several rows."""
 
-_IN_STEP = 4
-"""Elements of a batch that go through a group together, at most."""
+_TILES = 4
+"""Parts of rows in all, at least, where rows are long."""
 
-_BATCH = 8 << 10
-"""Bytes of a partition of an operand of several elements of a batch that are loaded together."""
+_LOADED = 2 << 10
+"""Bytes of a partition that are worth a transfer of their own."""
 
 _PART = 256
 """Elements of a row up to which it is not cut for the sake of overlap."""

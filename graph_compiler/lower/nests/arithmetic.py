@@ -382,7 +382,7 @@ def scaled(step: ElementStep, values: Sequence[Any]) -> Scaled | None:
         return None
     if isinstance(values[0], Scaled):
         before, other = values
-        shift = other if step.op == "add" else nl.negative(other)
+        shift = other if step.op == "add" else nl.negative(other, dtype="float32")
         return before._replace(bias=_wide_column(shift))
     if not isinstance(values[0], NkiTensor):
         return None
@@ -393,7 +393,7 @@ def scaled(step: ElementStep, values: Sequence[Any]) -> Scaled | None:
     if step.op == "multiply":
         return Scaled(tile, _wide_column(other) if column else other)
     if step.op == "subtract" and column:
-        return Scaled(tile, 1.0, _wide_column(nl.negative(other)))
+        return Scaled(tile, 1.0, _wide_column(nl.negative(other, dtype="float32")))
     if step.op == "add" and column:
         return Scaled(tile, 1.0, _wide_column(other))
     return None

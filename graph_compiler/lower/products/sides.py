@@ -525,18 +525,18 @@ class Sides:
     ) -> list[NkiTensor]:
         """What `of_columns` returns of an operand that has its columns along partitions. `rows_of`:
         so many of these from a place on, and where in the tile they begin."""
-        rows_of = rows_of or self._rows_of_columns
         device, depth = self.device, self.depth
         found = [device.tile((depth.size(t), width), self.dtype) for t in range(depth.tiles)]
         most = BANK // self.size
         for begin in range(0, width, most):
             parts: list[tuple[NkiTensor, int]] = []
             end = min(begin + most, width)
-            if self._fill_neighbours(found, begin, end, start):
+            if rows_of is None and self._fill_neighbours(found, begin, end, start):
                 continue
             for column in range(begin, end, PARTITIONS):
                 rows = min(PARTITIONS, end - column)
-                parts.append(rows_of(rows, start + column * self.across))
+                load = rows_of or self._rows_of_columns
+                parts.append(load(rows, start + column * self.across))
             for number, tile in enumerate(found):
                 views = [self._part(part, first, number) for part, first in parts]
                 device.builder.emit(
