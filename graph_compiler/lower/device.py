@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Module
     from graph_compiler.lower.control.counted import ArrayPart
     from graph_compiler.lower.groups.moments import Squares
+    from graph_compiler.lower.products.computed_operands import ComputedOperand
     from graph_compiler.lower.rewrites.trips import Count
     from graph_compiler.schedule.nodes import Node
     from isa.program import SourceLocation
@@ -129,6 +130,8 @@ class DeviceProgram(GraphProgram):
         self.plans: dict[Any, Any] = {}
         self.uses: Counter[Buffer] = Counter()
         self._held: dict[Buffer, HeldRows] = {}
+        # What the core's products compute where they load it (`computed_operands`).
+        self.computed: dict[Buffer, ComputedOperand] = {}
         # What is known of loops while their bodies are scheduled (`counted`).
         self.counts: dict[Node, Count] = {}
         self.places: dict[Node, np.ndarray[Any, Any]] = {}
@@ -379,6 +382,9 @@ class DeviceProgram(GraphProgram):
 
     def forget(self, buffers: Iterable[Buffer] | None = None) -> None:
         """Buffers get other values; without any, all of them may."""
+        if buffers is None:
+            for operand in self.computed.values():
+                operand.kept.clear()
         for buffer in list(self._held if buffers is None else buffers):
             self._held.pop(buffer, None)
 
@@ -390,6 +396,7 @@ class DeviceProgram(GraphProgram):
         before = self.builder
         self.builder = before.on(core)
         self.forget()
+        self.computed = {}
         try:
             with self.builder.at(None):
                 yield
@@ -411,6 +418,22 @@ class DeviceProgram(GraphProgram):
         straight = not self.builder.depth  # loops are unrolled by what their own transfers cost
         mode = DgeMode.hwdge if hardware and load and straight else DgeMode.unknown
         self.builder.emit("dma_copy", dst=dst, src=src, dge_mode=mode)
+
+    def load(
+        self, tile: NkiTensor, place: Place, type: str, pattern: Pattern, offset: Any = 0
+    ) -> None:
+        """Have a tile contain elements of HBM, or what is computed instead of them."""
+        operand = self.computed.get(place.buffer)
+        if operand is None:
+            self.copy(tile, self.elements(place, type, pattern, offset))
+        else:
+            operand.load(tile, pattern, place.offset // item_size(type) + offset)
+
+    def sources(self, buffers: Iterable[Buffer]) -> Iterator[Buffer]:
+        """What is read for buffers: they themselves, or what they are computed of."""
+        for buffer in buffers:
+            operand = self.computed.get(buffer)
+            yield from [buffer] if operand is None else operand.sources
 
     def tile(self, shape: Sequence[int], dtype: str, memory: Memory = Memory.sbuf) -> NkiTensor:
         """A new tile on chip."""

@@ -1,4 +1,4 @@
-"""Divide the copies out of PSUM among the engines that can make them."""
+"""Divide copies out of PSUM, and conversions, among the engines that can make them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from isa.alu import ACTIVATIONS
+from isa.dtypes import DTYPES
 from isa.enums import Engine, Memory
 from isa.operations.scalar import Activation
 from isa.operations.vector import TensorCopy
@@ -21,10 +22,11 @@ STRETCH = 256
 
 @dataclass(frozen=True)
 class BalanceCopies:
-    """Have the vector and the scalar engine share the copies from PSUM to SBUF.
+    """Have the vector and the scalar engine share the copies from PSUM to SBUF, and in SBUF those
+    that make floats of what fp32 has exactly.
 
     Both can make them from gen3 on, bit for bit (SDK nki/guides/architecture/trainium2_arch.rst);
-    before, the scalar engine copies floats by `activation`. Each copy of a stretch of operations
+    before, the scalar engine copies by `activation`, in fp32. Each copy of a stretch of operations
     goes to the one that has less to do in it by then, by the cost model. What else the stretch has
     the engines do counts from its beginning.
 
@@ -58,7 +60,7 @@ class _Balance(EngineChoice):
 
     def _moved(self, own: list[Op]) -> dict[Op, Op]:
         """The copies of a stretch that change engines."""
-        choices = {op: self._on_both(op) for op in own if _leaves_psum(op) and op not in self.named}
+        choices = {op: self._on_both(op) for op in own if op not in self.named and _is_copy(op)}
         choices = {op: both for op, both in choices.items() if len(both) > 1}
         if not choices:
             return {}
@@ -84,7 +86,7 @@ class _Balance(EngineChoice):
                 found[engine] = op
                 continue
             forms = [(op.row, (*op.values[:-1], engine))]
-            if engine is Engine.scalar and _is_of_floats(op):
+            if engine is Engine.scalar and (_is_of_floats(op) or _widens(op)):
                 forms.append((Activation, _as_activation(op)))
             for row, values in forms:
                 if check_call(row, values, self.target) is None:
@@ -98,10 +100,23 @@ def _as_activation(op: Op) -> tuple[Any, ...]:
     return Op.of(Activation, dst=dst, op=ACTIVATIONS["copy"], data=src).values
 
 
+def _is_copy(op: Op) -> bool:
+    """Whether an operation is a copy that engines make alike."""
+    return op.row is TensorCopy and (_leaves_psum(op) or _widens(op))
+
+
+def _widens(op: Op) -> bool:
+    """Whether an operation makes floats of numbers in SBUF that fp32 has exactly."""
+    dst, src, engine = op.values
+    if not isinstance(src, Access) or src.dtype == dst.dtype or engine is not Engine.vector:
+        return False
+    if src.storage.memory is not Memory.sbuf or dst.storage.memory is not Memory.sbuf:
+        return False
+    return "float" in dst.dtype and ("float" in src.dtype or DTYPES[src.dtype].size <= 2)
+
+
 def _leaves_psum(op: Op) -> bool:
     """Whether an operation is a copy out of PSUM that engines make alike: of floats, or of bits."""
-    if op.row is not TensorCopy:
-        return False
     dst, src, _ = op.values
     if not isinstance(src, Access) or not (src.dtype == dst.dtype or _is_of_floats(op)):
         return False

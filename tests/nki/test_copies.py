@@ -1,9 +1,10 @@
-"""Copies out of PSUM: who makes them."""
+"""Copies out of PSUM, and conversions: who makes them."""
 
 from __future__ import annotations
 
 from collections import Counter
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -15,6 +16,7 @@ from isa.enums import Engine, Memory
 from isa.target import TARGETS
 from nki.ir.builder.builder import Builder
 from nki.ir.nodes import TracedKernel, operations
+from nki.kernel import compile_traced
 from nki.transformations.copies import BalanceCopies
 
 
@@ -103,3 +105,45 @@ def test_every_engine_keeps_all_bits_from_gen3_on(engine: Engine, dtype: str) ->
     for mode in ("eager", "reference", "device"):
         found = nki.simulate(kernel, mode=mode)(bits.view(dtype))
         np.testing.assert_array_equal(found.view(whole), bits)
+
+
+def conversions(dtype: str, made: str) -> TracedKernel:
+    """Eight conversions in SBUF."""
+    builder = Builder(TARGETS["trn2"], name="conversions")
+    x = builder.parameter((128, 4096), dtype, "x")
+    out = builder.tensor((128, 4096), made, Memory.shared_hbm, "out")
+    with builder.at(None):
+        for start in range(0, 4096, 512):
+            tile = builder.tensor((128, 512), dtype, Memory.sbuf, "tile")
+            builder.emit("dma_copy", dst=tile, src=x[:, start : start + 512])
+            done = builder.tensor((128, 512), made, Memory.sbuf, "done")
+            builder.emit("tensor_copy", dst=done, src=tile)
+            builder.emit("dma_copy", dst=out[:, start : start + 512], src=done)
+    builder.result(out)
+    return builder.kernel()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "float32"])
+def test_engines_share_what_makes_floats_of_numbers_that_fp32_has(dtype: str) -> None:
+    kernel = conversions(dtype, "bfloat16")
+    balanced = BalanceCopies().run(kernel)
+    engines = Counter(
+        op.values[-1]
+        for body in balanced.bodies
+        for op in operations(body)
+        if op.row.name == "tensor_copy"
+    )
+    assert min(engines[Engine.vector], engines[Engine.scalar]) >= 3
+    random = np.random.default_rng(1)
+    x = random.integers(0, 127, (128, 4096)).astype(dtype)
+    if dtype == "float32":
+        x = random.standard_normal((128, 4096), np.float32)
+    wanted = x.astype(np.float32).astype(ml_dtypes.bfloat16)
+    found = compile_traced(balanced)(x)
+    np.testing.assert_array_equal(found.view(np.uint16), wanted.view(np.uint16))
+
+
+@pytest.mark.parametrize(("dtype", "made"), [("int32", "float32"), ("float32", "int8")])
+def test_other_conversions_stay(dtype: str, made: str) -> None:
+    kernel = conversions(dtype, made)
+    assert BalanceCopies().run(kernel) is kernel

@@ -18,6 +18,7 @@ from graph_compiler.lower.movement.sorting import emit_sort
 from graph_compiler.lower.nests.column_folds import emit_nest
 from graph_compiler.lower.nests.folds import emit_fold
 from graph_compiler.lower.nests.nest import PARTITIONS
+from graph_compiler.lower.products.computed_operands import without_operands
 from graph_compiler.lower.rewrites.trips import Count
 from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.schedule.fusion import is_whole
@@ -38,6 +39,7 @@ _EMITTERS: dict[type, Callable[[DeviceProgram, Any, Any], None]] = {
 def emit(device: DeviceProgram, steps: list[Any]) -> None:
     """Steps one after another."""
     made = [step for step in steps if not step.writes or any(b.size for b in step.writes)]
+    made = without_operands(device, made, device.uses)
     for step in grouped(device, made, device.uses):
         device.forget(step.writes)
         kernel = kernel_of(step)

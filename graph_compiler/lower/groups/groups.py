@@ -32,6 +32,7 @@ from graph_compiler.lower.groups.members import (
 from graph_compiler.lower.groups.rows import RowGroupEmitter
 from graph_compiler.lower.groups.savings import saved_ns
 from graph_compiler.lower.nests.nest import axes_of
+from graph_compiler.lower.products.computed_operands import is_computed
 from graph_compiler.lower.products.convolution import ConvolutionStep
 from graph_compiler.lower.products.product import Contraction
 from graph_compiler.lower.products.results import with_nests
@@ -99,6 +100,7 @@ class Group:
             if not member.sides.device.limits.allows(member.right_share(math.prod(self.counts))):
                 return False
             reads = [use if use.buffer in self.written else use._replace(step=0) for use in reads]
+            reads += member.computed_of
         if target.by_row and target.buffer in self.apart:
             return False
         if not target.by_row:
@@ -138,7 +140,7 @@ class Group:
 
     def may_follow(self, device: DeviceProgram, step: Any) -> bool:
         """Whether the group may come after a step that stands behind its members."""
-        reads = {device.root(buffer) for buffer in step.reads}
+        reads = {device.root(buffer) for buffer in device.sources(step.reads)}
         writes = {device.root(buffer) for buffer in step.writes}
         made = {device.root(buffer) for buffer in self.written}
         found = {device.root(buffer) for buffer in self.read}
@@ -183,7 +185,8 @@ def grouped(device: DeviceProgram, steps: Sequence[Any], uses: Counter[Buffer]) 
             run += 1
         found = _best(device, steps[position:run], uses) if run > position else None
         if found is None:
-            yield steps[position]
+            if not is_computed(device, steps[position], steps[position + 1 :], uses):
+                yield steps[position]
             position += 1
             continue
         yield from grouped(device, found.group.skipped, uses)

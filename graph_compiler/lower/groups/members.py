@@ -22,8 +22,9 @@ from graph_compiler.lower.nests.arithmetic import ACTIVATIONS
 from graph_compiler.lower.nests.elementwise import types_of
 from graph_compiler.lower.nests.evaluation import computes_in_fp32, is_choice
 from graph_compiler.lower.nests.nest import Axis, axes_of
+from graph_compiler.lower.products.depths import depth_in_rows
 from graph_compiler.lower.products.product import Contraction
-from graph_compiler.lower.products.sides import Sides, depth_in_rows
+from graph_compiler.lower.products.sides import Sides
 from graph_compiler.lower.sizes import PARTITIONS
 from graph_compiler.schedule.contractions import Product, joined
 from graph_compiler.schedule.steps import KernelCall, Place, item_size, place_of
@@ -71,7 +72,7 @@ class MemberOperand(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _BatchRows:
+class _Rows:
     """The batch and the rows of a step: axes with the strides of its operands."""
 
     batch: tuple[Axis, ...]
@@ -94,7 +95,7 @@ class _BatchRows:
 
 
 @dataclass(frozen=True)
-class RowNest(_BatchRows):
+class RowNest(_Rows):
     """A loop nest: the batch and the rows, axes of its own, and the axes within a row."""
 
     loop: LoopNest
@@ -139,7 +140,7 @@ TARGET, LEFT, RIGHT = range(3)
 
 
 @dataclass(frozen=True)
-class RowProduct(_BatchRows):
+class RowProduct(_Rows):
     """A product whose left operand has the rows. `across`: elements from column to column of the
     target."""
 
@@ -178,6 +179,13 @@ class RowProduct(_BatchRows):
                 )
             )
         return [*found, MemberOperand(product.right.buffer, product.right.type, 0, 0, 0)]
+
+    @property
+    def computed_of(self) -> list[MemberOperand]:
+        """What operands are computed of, where these are computed when they are loaded."""
+        own = [view.buffer for view in (self.product.left, self.product.right)]
+        found = dict.fromkeys(self.sides.device.sources(own))
+        return [MemberOperand(buffer, "", 0, 0, 0) for buffer in found if buffer not in own]
 
     def right_bytes(self) -> int:
         """Bytes of a partition that the right operand takes."""

@@ -58,7 +58,8 @@ from graph_compiler.lower.nests.operands import (
     StoredOperand,
     everywhere,
 )
-from graph_compiler.lower.products.sides import Sides, depth_by_dma
+from graph_compiler.lower.products.depths import depth_by_dma
+from graph_compiler.lower.products.sides import Sides
 from graph_compiler.schedule.steps import Place, item_size
 from graph_compiler.schedule.views import Buffer
 from isa.enums import Engine

@@ -18,7 +18,8 @@ from graph_compiler.lower.groups.members import LEFT, RIGHT, Member, RowNest, Ro
 from graph_compiler.lower.nests.elementwise import Nest, types_of
 from graph_compiler.lower.nests.nest import Axis, Tiling
 from graph_compiler.lower.nests.operands import NestOperand, StoredOperand, same
-from graph_compiler.lower.products.sides import Depth, Sides, folded
+from graph_compiler.lower.products.depths import Depth, folded, tiles_of_depth
+from graph_compiler.lower.products.sides import Sides
 from graph_compiler.lower.sizes import BANK, DTYPES, PARTITIONS
 from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
@@ -106,6 +107,8 @@ def with_transposed(
             continue
         ((reader, member),) = readers
         if not isinstance(member, RowProduct) or member.uses[LEFT] != target:
+            continue
+        if tiles_of_depth(member.sides.device, member.product):
             continue
         depth = folded(member.product.depth_left)
         if depth is not None and depth.elements == product.columns and depth.is_even:

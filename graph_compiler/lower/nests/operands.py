@@ -202,6 +202,12 @@ class ResidentOperand:
         self.keep(value, pattern, offset)
 
 
+def part_of(tile: NkiTensor, place: Sequence[slice]) -> NkiTensor:
+    """A part of the free dimensions of a tile; of those with one element all of it."""
+    own = (slice(None) if size == 1 else part for size, part in zip(tile.shape[1:], place))
+    return tile[(slice(None), *own)]
+
+
 def same(one: NkiTensor, other: NkiTensor) -> bool:
     """Whether two views are the same elements."""
 

@@ -1,8 +1,9 @@
 """Products of matrices, and convolutions, on the tensor engine.
 
-The operands of a `product` have the depth along partitions (`sides`). It is folded, with
+The operands of a `product` have the depth along partitions (`sides`). It is folded (`depths`), with
 k = partition * tiles + tile, so that row-major operands are loaded in long runs. Where tiles on
-chip have it in order it stays so. Blocks of columns are as wide as long runs need, and the depth is
+chip have it in order it stays so. Element-wise work on one operand alone is done where it is loaded
+(`computed_operands`). Blocks of columns are as wide as long runs need, and the depth is
 loaded part by part, so that sums begin with the first one. Tiles of rows take rows by turns
 (`cut`), so that several tiles are moved at once.
 

@@ -16,15 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graph_compiler.lower.device import HELD
 from graph_compiler.lower.nests.nest import UNROLLED, numbers
-from graph_compiler.lower.products.sides import (
-    Depth,
-    ElementRun,
-    Sides,
-    depth_by_dma,
-    folded,
-    grouped,
-    runs,
-)
+from graph_compiler.lower.products.depths import Depth, depth_by_dma, folded
+from graph_compiler.lower.products.sides import ElementRun, Sides, grouped, runs
 from graph_compiler.lower.sizes import BANKS, DTYPES
 from graph_compiler.schedule.contractions import joined
 from graph_compiler.schedule.steps import item_size, place_of
@@ -102,9 +95,9 @@ class _Item(NamedTuple):
 
 
 class _Begun(NamedTuple):
-    """Elements of a batch whose first operands are loaded when they are first used, or `ahead` of
-    the products before: the left ones, and columns of the right one in blocks of a width. `keeps`:
-    whether the columns stay for all rows."""
+    """Elements of a batch whose first left operands, and columns of the right one in blocks of a
+    width, are loaded when they are first used, or `ahead` of the products before. `keeps`: whether
+    the columns stay for all rows."""
 
     places: Elements
     left: _Left
@@ -214,6 +207,8 @@ class Cut:
         """How many rows elements of a batch have, where those of all of them follow one another in
         memory; else 0."""
         if places.number == 1 or not self.in_memory or self.sides.by_dma:
+            return 0
+        if self.sides.left.buffer in self.device.computed:
             return 0
         ((total, stride),) = self.rows
         own = folded([(total, 1)])

@@ -17,15 +17,8 @@ import nki.language as nl
 from graph_compiler.lower.nests.nest import UNROLLED, numbers
 from graph_compiler.lower.products.bands import INSTRUCTIONS
 from graph_compiler.lower.products.cut import COLUMNS, RESIDENT, ROWS, Cut, Elements
-from graph_compiler.lower.products.sides import (
-    DEPTH,
-    ElementRun,
-    depth_of,
-    grouped,
-    into_bank,
-    runs,
-    transposed,
-)
+from graph_compiler.lower.products.depths import DEPTH, depth_of, tiles_of_depth
+from graph_compiler.lower.products.sides import ElementRun, grouped, into_bank, runs, transposed
 from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.schedule.contractions import Axes, Product, converted, joined, narrow_source
 from graph_compiler.schedule.fusion import Lazy
@@ -122,7 +115,8 @@ class _Emitter:
         rows = joined(product.rows)
         depth = product.depth_left
         self.row_tiles = grouped(runs(rows, ROWS), ROWS)
-        self.depth_tiles = grouped(runs(depth, DEPTH), DEPTH)
+        deep = tiles_of_depth(device, product) or DEPTH
+        self.depth_tiles = grouped(runs(depth, deep), deep)
         self.size = item_size(self.type)
         cut = depth_of(device, product) if self.result != "int32" else None
         self.cut = None if cut is None else Cut(device, step, cut)
@@ -232,10 +226,9 @@ class _Emitter:
                 column = 0
                 for row in rows:
                     pattern = [(run.stride, run.count), (row.stride, row.count)]
-                    source = device.elements(
-                        self.left, self.type, pattern, left + run.offset + row.offset
-                    )
-                    device.copy(part[:, column : column + row.count], source)
+                    own = part[:, column : column + row.count]
+                    place = left + run.offset + row.offset
+                    device.load(own, self.left, self.type, pattern, place)
                     column += row.count
                 begin += run.count
             return tile
@@ -245,11 +238,9 @@ class _Emitter:
             column = 0
             for run in depth:
                 pattern = [(row.stride, row.count), (run.stride, run.count)]
-                source = device.elements(
-                    self.left, self.type, pattern, left + run.offset + row.offset
-                )
                 part = tile[begin : begin + row.count, column : column + run.count]
-                device.copy(part, source)
+                place = left + run.offset + row.offset
+                device.load(part, self.left, self.type, pattern, place)
                 column += run.count
             begin += row.count
         return transposed(self.device, [tile])[0]
@@ -263,15 +254,15 @@ class _Emitter:
         if self.across == 1 or self.down != 1 or size == 1:
             tile = device.tile((count, size), self.dtype)
             pattern = [(self.down, count), (self.across, size)]
-            device.copy(tile, device.elements(self.right, self.type, pattern, start))
+            device.load(tile, self.right, self.type, pattern, start)
             return tile
         tile = device.tile((count, size), self.dtype)
         for begin in range(0, size, ROWS):
             rows = min(ROWS, size - begin)
             part = device.tile((rows, count), self.dtype)
             pattern = [(self.across, rows), (self.down, count)]
-            source = device.elements(self.right, self.type, pattern, start + begin * self.across)
-            device.copy(part, source)
+            place = start + begin * self.across
+            device.load(part, self.right, self.type, pattern, place)
             device.builder.emit(
                 "tensor_copy", dst=tile[:, begin : begin + rows], src=into_bank(device, [part])
             )

@@ -1,7 +1,7 @@
 """Results of a convolution that are on chip: element-wise work behind it, and what is stored.
 
-A nest may compute each element of a result of its own, and of what is the same for all pixels or
-has an element for each. Such a nest finds the result in PSUM. Its own result is stored instead.
+Nests that compute each element of a result of its own, and of what is the same for all pixels or
+has an element for each, find the result in PSUM. Their own results are stored instead of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.lower.nests.elementwise import types_of
 from graph_compiler.lower.nests.evaluation import as_tile, computes_in_fp32, evaluate, to_sizes
-from graph_compiler.lower.nests.operands import StoredOperand, everywhere, same
+from graph_compiler.lower.nests.operands import StoredOperand, everywhere, part_of, same
 from graph_compiler.lower.sizes import DTYPES, PARTITIONS
 from graph_compiler.schedule.steps import KernelCall, Place, place_of
 from graph_compiler.schedule.views import Buffer, View
@@ -322,7 +322,7 @@ class ConvolutionResults:
                 device.builder.emit("tensor_copy", dst=rooms[0][(slice(None), *place)], src=part)
             for number, stage in enumerate(self.stages):
                 arguments = [
-                    _taken(leaves[number, leaf], place) if made is None else values[made]
+                    part_of(leaves[number, leaf], place) if made is None else values[made]
                     for leaf, made in enumerate(stage.made)
                 ]
                 room = rooms[number + 1][(slice(None), *place)] if number + 1 in rooms else None
@@ -355,9 +355,3 @@ class ConvolutionResults:
     def keep(self, parts: Iterable[Sums], cells: Cells) -> None:
         """Compute and store."""
         self.store(self.computed(parts, cells), cells)
-
-
-def _taken(tile: NkiTensor, place: tuple[slice, ...]) -> NkiTensor:
-    """A part of a tile; of dimensions with one element all of it."""
-    own = (slice(None) if size == 1 else part for size, part in zip(tile.shape[1:], place))
-    return tile[(slice(None), *own)]

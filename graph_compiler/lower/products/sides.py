@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, overload
 
+from graph_compiler.lower.products.depths import DEPTH, Depth, folded
 from graph_compiler.lower.sizes import BANK, DTYPES, PARTITIONS
 from graph_compiler.schedule.contractions import Axes, Product
 from graph_compiler.schedule.steps import Place, item_size, place_of
@@ -22,16 +23,9 @@ from nki.ir.views.tensor import NkiTensor
 if TYPE_CHECKING:
     from graph_compiler.lower.device import DeviceProgram
 
-DEPTH = PARTITIONS
-"""Elements of the depth that the tensor engine contracts at a time."""
-
-
-DMA_BYTES, DMA_ROWS = 2, 16
-"""Bytes of elements, and a divisor of their rows, that DMA engines turn fast (SDK
+DMA_ROWS = 16
+"""A divisor of the rows that DMA engines turn fast (SDK
 nki/guides/architecture/trainium2_arch.rst, DMA Transpose)."""
-
-_TURNING_DMA = 3
-"""The generation from which on DMA engines turn tiles on chip."""
 
 _TURNED_TOGETHER = 8
 """Tiles that one transfer turns."""
@@ -75,124 +69,6 @@ def grouped(items: Sequence[ElementRun], most: int) -> list[list[ElementRun]]:
             groups.append([run])
             room = most - run.count
     return groups
-
-
-class Depth(NamedTuple):
-    """A depth in tiles: element k = partition * near + tile * far. The last partition has none of
-    the `short` last tiles. Where `last` are fewer than `partitions`, a last tile has what is left
-    behind all others, in order."""
-
-    partitions: int
-    tiles: int
-    near: int
-    far: int
-    last: int
-    short: int = 0
-
-    @property
-    def elements(self) -> int:
-        """How many there are in all."""
-        return self.partitions * (self.tiles - 1) + self.last - self.short
-
-    @property
-    def whole(self) -> int:
-        """Tiles of all partitions, or of all but one."""
-        return self.tiles - (self.last < self.partitions)
-
-    @property
-    def is_even(self) -> bool:
-        """Whether all tiles are of all partitions."""
-        return self.last == self.partitions and not self.short
-
-    def size(self, tile: int) -> int:
-        """Elements of a tile."""
-        return self.partitions - (tile >= self.full) if tile < self.whole else self.last
-
-    @property
-    def full(self) -> int:
-        """Tiles of all partitions."""
-        return self.whole - self.short
-
-    @property
-    def alike(self) -> list[range]:
-        """Neighbouring tiles of the same size."""
-        ends = 0, self.full, self.whole, self.tiles
-        return [range(a, b) for a, b in pairwise(ends) if a < b]
-
-    def boxes(self, first: int, end: int) -> list[tuple[int, int, int]]:
-        """Some of the whole tiles as boxes: the first partition of each, how many it has, and of
-        how many tiles."""
-        full = min(self.full, end) - first
-        if full == end - first:
-            return [(0, self.partitions, full)]
-        most = [(0, self.partitions - 1, end - first)]
-        return [*most, (self.partitions - 1, 1, full)] if full > 0 else most
-
-    def first(self, tile: int) -> int:
-        """The first element of a tile."""
-        return tile * self.far if tile < self.whole else self.partitions * self.whole
-
-    def step(self, tile: int) -> int:
-        """Elements from partition to partition of a tile."""
-        return self.near if tile < self.whole else 1
-
-
-def in_order(count: int) -> Depth:
-    """A depth whose neighbours are partitions of one tile."""
-    tiles = -(-count // DEPTH)
-    partitions = min(count, DEPTH)
-    return Depth(partitions, tiles, 1, DEPTH, count - DEPTH * (tiles - 1))
-
-
-def folded(depth: Axes) -> Depth | None:
-    """A depth whose neighbours are tiles of one partition: what lies in a row-major operand for a
-    partition is one run then, so that transfers are few and long. None of depths that have several
-    dimensions.
-
-    >>> folded([(384, 1)]).short, folded([(293, 1)])
-    (0, Depth(partitions=98, tiles=3, near=3, far=1, last=98, short=1))
-    """
-    if len(depth) != 1:
-        return None
-    ((count, _),) = depth
-    tiles = -(-count // DEPTH)
-    partitions = -(-count // tiles)
-    return Depth(partitions, tiles, tiles, 1, partitions, partitions * tiles - count)
-
-
-def depth_by_dma(device: DeviceProgram, product: Product) -> Depth | None:
-    """How the depth of a product is cut whose left operand is in rows on chip that DMA engines
-    turn: they move neighbours. None where the tensor engine turns them."""
-    if device.target.generation < _TURNING_DMA or item_size(product.left.type) != DMA_BYTES:
-        return None
-    ((count, _),) = product.depth_left
-    return None if count < DEPTH or device.limits.turns(count) else in_order(count)
-
-
-def depth_in_rows(device: DeviceProgram, product: Product) -> Depth | None:
-    """How the depth of a product is cut whose left operand is in rows on chip: in order,
-    so that tiles take neighbouring elements of them, unless transfers of the right operand would be
-    short. None where it cannot be."""
-    ((columns, across),) = product.columns
-    if len(product.depth_left) != 1 or (
-        across == 1
-        and columns * item_size(product.right.type) < device.target.dma_short_run_bytes.value
-    ):
-        return depth_of(device, product)
-    return in_order(product.depth_left[0][0])
-
-
-def depth_of(device: DeviceProgram, product: Product) -> Depth | None:
-    """How the depth of a product is cut: as one of the operands has it in tiles on chip, else
-    folded; None where it cannot be."""
-    if len(product.depth_left) == 1 == len(product.depth_right):
-        for view, (count, stride) in (
-            (product.left, product.depth_left[0]),
-            (product.right, product.depth_right[0]),
-        ):
-            if stride != 1 and device.held_rows(view.buffer, stride, view.type):
-                return in_order(count)
-    return folded(product.depth_left)
 
 
 class Parts(Sequence[NkiTensor]):
@@ -267,8 +143,8 @@ class Sides:
         begin = 0
         for run in rows:
             pattern = [(run.stride, run.count), (stride, elements)]
-            source = device.elements(self.left, self.type, pattern, offset + run.offset)
-            device.copy(part[begin : begin + run.count, :], source)
+            own = part[begin : begin + run.count, :]
+            device.load(own, self.left, self.type, pattern, offset + run.offset)
             begin += run.count
         return self.transposed_rows(part, 0)
 
@@ -294,9 +170,9 @@ class Sides:
     def of_rows_together(
         self, rows: Sequence[ElementRun], batch: tuple[int, int], offset: Any
     ) -> list[list[NkiTensor]]:
-        """What `of_rows` returns for each of several runs, of each of several elements of a batch,
-        that are loaded in one transfer. Runs are equally far apart, and so are the elements. The
-        last runs may have one row fewer."""
+        """What `of_rows` returns, for each of several runs, as far apart from one another, of each
+        of several elements of a batch, so far apart, that are loaded in one transfer. The last runs
+        may have one row fewer."""
         device, depth, elements = self.device, self.depth, self.depth.elements
         (step, number), many, most = batch, len(rows), rows[0].count
         full = sum(run.count == most for run in rows)
@@ -306,8 +182,8 @@ class Sides:
         for first, count, runs in boxes:
             begin = offset + rows[0].offset + first * rows[0].stride
             pattern = [(rows[0].stride, count), (step, number), (away, runs), (1, elements)]
-            source = device.elements(self.left, self.type, pattern, begin)
-            device.copy(part[first : first + count, :, :runs], source)
+            box = part[first : first + count, :, :runs]
+            device.load(box, self.left, self.type, pattern, begin)
         found: list[list[NkiTensor]] = [[] for _ in range(number * many)]
         each = max(1, BANK // (depth.tiles * most * self.size))
         for tiles in (range(full), range(full, many)):
@@ -333,8 +209,8 @@ class Sides:
         for first, partitions, several in own.boxes(0, own.tiles):
             pattern = [(own.near * step, partitions), (step, several), (1, elements)]
             begin = offset + first * own.near * step
-            source = device.elements(self.left, self.type, pattern, begin)
-            device.copy(part[first : first + partitions, :several], source)
+            some = part[first : first + partitions, :several]
+            device.load(some, self.left, self.type, pattern, begin)
         found = [device.tile((depth.size(t), count), self.dtype) for t in range(depth.tiles)]
         for numbers in own.alike:
             rows = own.size(numbers[0])
@@ -420,8 +296,7 @@ class Sides:
             pattern += [(depth.far * stride, tiles), free]
             part = tile[first : first + partitions]
             part = part[:, :, :tiles] if several else part[:, :tiles]
-            source = device.elements(place, self.type, pattern, offset + begin * stride)
-            device.copy(part, source)
+            device.load(part, place, self.type, pattern, offset + begin * stride)
 
     def _flat(self, tiles: list[tuple[NkiTensor, int]]) -> list[NkiTensor]:
         return [
@@ -513,8 +388,8 @@ class Sides:
         count = self.depth.elements
         tile = self.device.tile((rows, several * count), self.dtype)
         pattern = [(self.across, rows), (step, several), (self.down, count)]
-        source = self.device.elements(self.right, self.type, pattern, start)
-        self.device.copy(tile.reshape((rows, several, count)), source)
+        whole = tile.reshape((rows, several, count))
+        self.device.load(whole, self.right, self.type, pattern, start)
         return tile
 
     def _transposed_columns(
@@ -580,7 +455,7 @@ class Sides:
             return False
         part = device.tile((PARTITIONS, several, count), self.dtype)
         pattern = [(several * self.across, PARTITIONS), (self.across, several), (self.down, count)]
-        device.copy(part, device.elements(self.right, self.type, pattern, first))
+        device.load(part, self.right, self.type, pattern, first)
         for number, tile in enumerate(found):
             views = [self._part(part[:, place, :], 0, number) for place in range(several)]
             bank = into_bank(device, views)
@@ -597,7 +472,7 @@ class Sides:
         if part is None:
             part = device.tile((rows, count), self.dtype)
             pattern = [(self.across, rows), (self.down, count)]
-            device.copy(part, device.elements(self.right, self.type, pattern, start))
+            device.load(part, self.right, self.type, pattern, start)
         return part, first
 
     def _part(self, tile: NkiTensor, first: int, number: int) -> NkiTensor:
@@ -626,6 +501,8 @@ class Sides:
         """Tiles that have an operand with its depth along partitions; none if there are none."""
         depth = self.depth
         if not isinstance(offset, int) or stride < 1 or depth.near != 1:
+            return []
+        if depth.tiles > 1 and depth.far != PARTITIONS:
             return []
         line, first = divmod(place.offset // self.size + offset, stride)
         held = self.device.held_rows(place.buffer, stride, self.type)

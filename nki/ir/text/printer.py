@@ -16,8 +16,17 @@ from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, TracedKernel,
 
 
 def print_kernel(kernel: TracedKernel) -> str:
-    """The text of a kernel, ending in a line feed."""
+    """The text of a kernel, ending in a line feed. `parse_kernel` gives the kernel back."""
     return Printer().kernel(kernel)
+
+
+def print_nodes(nodes: Iterable[Node]) -> str:
+    """The text of some nodes alone, without the declarations of what they use."""
+    printer = Printer(show_locations=False)
+    nodes = list(nodes)
+    printer.number(nodes)
+    printer.block(nodes, "")
+    return "".join(line + "\n" for line in printer.lines)
 
 
 def registers_of(nodes: list[Node]) -> list[Register]:
@@ -78,10 +87,11 @@ def quote(text: str) -> str:
 
 
 class Printer:
-    """Collects the lines of one text."""
+    """Collects the lines of one text. `show_locations` prints `loc=` and the location table."""
 
-    def __init__(self) -> None:
+    def __init__(self, show_locations: bool = True) -> None:
         self.lines: list[str] = []
+        self.show_locations = show_locations
         self._locations: dict[SourceLocation, int] = {}
         self._labels: dict[Op, int] = {}
 
@@ -186,7 +196,7 @@ class Printer:
         return text + self._location(register.location)
 
     def _location(self, location: Any) -> str:
-        if location is None:
+        if location is None or not self.show_locations:
             return ""
         resolved = locations.resolve(location)
         if resolved is None:
