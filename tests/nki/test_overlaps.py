@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_footprint import NONE, SHAPES, tensor, touched, views
 
+from isa.affine import Affine
 from isa.dtypes import DTYPES
 from isa.enums import Memory
-from nki.ir import Access, Tensor
-from nki.passes.analysis.footprint import box_of, may_overlap
-from nki.passes.analysis.overlaps import _SOME, overlaps
+from nki.ir import Access, Loop, Register, Tensor
+from nki.passes.analysis.footprint import Box, box_of, may_overlap
+from nki.passes.analysis.overlaps import _SOME, may_meet_later, overlaps
 
 
 @st.composite
@@ -61,3 +62,56 @@ def test_whole_tensors_and_what_loops_move_meet_all() -> None:
     of = tensor("float32", 64, 8)
     rows = [Access(of, "float32", (1, 8), (8, 1), 8 * row) for row in range(_SOME + 8)]
     assert_pairs_of([*rows, Access(of, "float32", (64, 8), (8, 1), 0)])
+
+
+ROW, COLUMN = Register(0, "row"), Register(1, "column")
+
+
+@st.composite
+def moving(draw: Any) -> Box:
+    """Boxes that two registers move, in pieces that skip elements."""
+    shape = draw(st.integers(1, 2)), draw(st.integers(1, 3))
+    steps = (draw(st.sampled_from([16, 32])), draw(st.sampled_from([1, 2, 3])))
+    first = draw(st.integers(0, 40))
+    by = draw(st.sampled_from([(), ((ROW, 16),), ((ROW, 32),), ((ROW, 32), (COLUMN, 2))]))
+    of = tensor("float32", 64, 16)
+    return box_of(
+        Access(of, "float32", shape, steps, Affine(first, by) if by else first),
+        frozenset({ROW, COLUMN}),
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(moving(), min_size=2, max_size=_SOME + 12))
+def test_boxes_that_loops_move_meet_as_each_two_of_them_do(boxes: list[Box]) -> None:
+    expected = {
+        pair
+        for one, other in combinations(range(len(boxes)), 2)
+        if may_overlap(boxes[one], boxes[other])
+        for pair in ((one, other), (other, one))
+    }
+    found = list(map(tuple, overlaps(boxes).tolist()))
+    assert len(found) == len(set(found))
+    assert set(found) == expected
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_boxes_that_meet_in_a_later_iteration_are_all_found(data: Any) -> None:
+    """In iterations of which each moves them by as much."""
+    trips, step = data.draw(st.integers(2, 12)), data.draw(st.sampled_from([1, 2]))
+    loop = Loop(ROW, 0, trips * step, step, [])
+    move = data.draw(st.sampled_from([((ROW, 16),), ((ROW, -32),), ((COLUMN, 16),)]))
+    boxes = [
+        Box(((Affine(start, move), extent), (column, 4)))
+        for start, extent, column in data.draw(
+            st.lists(st.tuples(*[st.integers(1, 99)] * 2, st.integers(0, 8)), min_size=1)
+        )
+    ]
+    found = set(map(tuple, may_meet_later(boxes, loop)))
+    for one, other in product(range(len(boxes)), repeat=2):
+        later = any(
+            may_overlap(boxes[one].later(ROW, -distance * step), boxes[other])
+            for distance in range(1, trips)
+        )
+        assert ((one, other) in found) == later or len(boxes) <= 4

@@ -42,7 +42,7 @@ from nki.passes.analysis.body import Body
 from nki.passes.analysis.channels import CoreFacts
 from nki.passes.analysis.footprint import Box, first_meeting
 from nki.passes.analysis.occupants import last_holders
-from nki.passes.analysis.overlaps import overlaps
+from nki.passes.analysis.overlaps import may_meet_later, overlaps
 from nki.passes.analysis.steps import Step
 from nki.passes.analysis.touches import Touched, Touches
 
@@ -304,15 +304,16 @@ class _TouchRows:
                     of_tensor.setdefault(box, []).append(at)
         for (layer, _), groups in moving.items():
             node = self.touched.body.layers[layer].level.node
-            if not any(rows.write[at] for group in groups.values() for at in group):
+            writes = [any(rows.write[at] for at in group) for group in groups.values()]
+            if not any(writes):
                 continue
-            writes = {box: any(rows.write[at] for at in group) for box, group in groups.items()}
-            for (first, earlier), (then, later) in product(groups.items(), repeat=2):
+            its, touches = [boxes[box] for box in groups], list(groups.values())
+            for first, then in may_meet_later(its, node):
                 if not (writes[first] or writes[then]):
                     continue
-                distance = first_meeting(boxes[first], boxes[then], node)
+                distance = first_meeting(its[first], its[then], node)
                 if distance is not None:
-                    for one, other in product(later, earlier):
+                    for one, other in product(touches[then], touches[first]):
                         if rows.write[one] or rows.write[other]:
                             yield int(self.consumer[one]), int(rows.event[other]), distance
 

@@ -54,6 +54,31 @@ class Box:
             return False
         return self.spans == ((0, tensor.shape[0]), (0, tensor.row_bytes))
 
+    @property
+    def motion(self) -> tuple[Any, ...] | None:
+        """How registers move it: boxes for which that is equal stay as far apart as they are. None
+        where it depends on launch symbols how far that is, or how large the box is."""
+        if self.static:
+            return ()
+        found: list[Any] = []
+        for span in (*self.spans, self.hull):
+            if span is None:
+                found.append(None)
+                continue
+            start, extent = span
+            moves = isinstance(start, Affine)
+            constant, terms = (start.constant, start.terms) if moves else (start, ())
+            if not _INT.issuperset(map(type, (constant, extent, *(by for _, by in terms)))):
+                return None
+            found.append(tuple((register.number, by) for register, by in terms))
+        return tuple(found)
+
+    def at_rest(self) -> Box:
+        """The box where the registers that move it are 0."""
+        if self.static:
+            return self
+        return Box(tuple(map(_at_rest, self.spans)), self.access, self.dense, _at_rest(self.hull))
+
     def widened(self, node: Any) -> Box:
         """The box over all iterations of a loop (or of a `while`, whose registers change)."""
         variable = node.variable if isinstance(node, Loop) else None
@@ -73,6 +98,13 @@ class Box:
 
 
 WHOLE = Box(())
+
+
+_INT = {int}
+
+
+def _at_rest(span: Span) -> Span:
+    return (span[0].constant, span[1]) if span and isinstance(span[0], Affine) else span
 
 
 def _later(span: Span, register: Register, distance: int) -> Span:
@@ -266,9 +298,7 @@ def first_meeting(one: Box, other: Box, node: Any) -> int | None:
     """The least number of iterations of a loop, two or more, after which another box may meet what
     one was before. None where they meet in the next iteration, or never. Boxes that skip elements
     may meet at once, not in the next iteration, and again behind it."""
-    low, high = 1, _UNKNOWN
-    if type(node.upper) is int and type(node.lower) is int:
-        high = max(-((node.lower - node.upper) // node.step) - 1, 0)
+    low, high = 1, most_distant(node)
     for left, right in _compared(one, other):
         if left is None or right is None:
             continue
@@ -299,6 +329,13 @@ def first_meeting(one: Box, other: Box, node: Any) -> int | None:
         if may_overlap(one.later(node.variable, -distance * node.step), other):
             return distance
     return low + _TRIED + 1 if high > low + _TRIED else None
+
+
+def most_distant(node: Any) -> int:
+    """How many iterations of a loop are apart at most."""
+    if type(node.upper) is int and type(node.lower) is int:
+        return max(-((node.lower - node.upper) // node.step) - 1, 0)
+    return _UNKNOWN
 
 
 _UNKNOWN = 1 << 40

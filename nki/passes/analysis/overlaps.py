@@ -8,13 +8,14 @@ and millions of pairs that are close to each other.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
-from itertools import combinations, pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, combinations, pairwise, product
+from typing import Any
 
 import numpy as np
 
 from isa.columns import Flags, Integers, counted, distinct, joined, numbered
-from nki.passes.analysis.footprint import Box, Span, elements_overlap, may_overlap
+from nki.passes.analysis.footprint import Box, Span, elements_overlap, may_overlap, most_distant
 
 _FEW = 4
 """Boxes of a tensor that are compared without looking for those that come into question."""
@@ -32,18 +33,76 @@ _PAIRS = 1 << 20
 def overlaps(boxes: list[Box]) -> Integers:
     """Pairs of different boxes of one tensor that may share an element, both ways round.
 
+    Boxes that registers move alike are compared where these are 0, as they stay so far apart.
+
     >>> overlaps([Box(((0, 4), (0, 8))), Box(((0, 4), (8, 8))), Box(((2, 4), (4, 8)))]).tolist()
     [[0, 2], [2, 0], [1, 2], [2, 1]]
     """
+    together: dict[Any, list[int]] = {}
+    for number, box in enumerate(boxes):
+        motion = box.motion
+        together.setdefault(number if motion is None else motion, []).append(number)
+    found = [
+        np.array(numbers)[_at_rest([boxes[number].at_rest() for number in numbers])]
+        for numbers in together.values()
+        if len(numbers) > 1
+    ]
+    meet = [
+        (one, other)
+        for some, others in combinations(together.values(), 2)
+        for one, other in product(some, others)
+        if may_overlap(boxes[one], boxes[other])
+    ]
+    pairs = np.concatenate([*found, np.array(meet, np.int64).reshape(-1, 2)])
+    return np.stack([pairs, pairs[:, ::-1]], axis=1).reshape(-1, 2)
+
+
+def may_meet_later(boxes: list[Box], node: Any) -> Iterable[Sequence[int]]:
+    """Pairs (one, other) of boxes of one tensor, with all those of which the other one meets, in a
+    later iteration of a loop, what the one is now (`footprint.first_meeting`)."""
+    everything = product(range(len(boxes)), repeat=2)
+    motion = boxes[0].motion
+    filled = {len(box.spans) for box in boxes}
+    if len(boxes) <= _FEW or motion is None or len(filled) > 1:
+        return everything
+    if any(box.motion != motion for box in boxes):
+        return everything
+    still = [box.at_rest() for box in boxes]
+    spans = np.array([[_whole(span) for span in box.spans or (box.hull,)] for box in still])
+    moving = [dict(terms or ()) for terms in (motion[-1:] if 0 in filled else motion)]
+    steps = [terms.get(node.variable.number, 0) * node.step for terms in moving]
+    many = max(_PAIRS // len(boxes), 1)
+    return chain.from_iterable(
+        _meeting_later(spans, steps, slice(first, first + many), most_distant(node)).tolist()
+        for first in range(0, len(boxes), many)
+    )
+
+
+def _meeting_later(spans: Integers, steps: list[int], some: slice, most: int) -> Integers:
+    """Pairs (one, other) of which the other one meets, one to `most` iterations later, what one of
+    `some` is now. `spans` are by box and dimension, `steps` by dimension what an iteration adds."""
+    low = np.ones((len(spans[some]), len(spans)), np.int64)
+    high = low * most
+    for (start, extent), step in zip(spans.transpose(1, 2, 0), steps):
+        mine, its = extent[some, None], extent
+        apart = start - start[some, None]
+        if step < 0:
+            step, apart = -step, mine - its - apart
+        if step:
+            np.maximum(low, (-its - apart) // step + 1, out=low)
+            np.minimum(high, -((apart - mine) // step) - 1, out=high)
+        else:
+            high[(apart <= -its) | (apart >= mine)] = 0
+    one, other = np.nonzero(low <= high)
+    return np.array([some.start + one, other]).T
+
+
+def _at_rest(boxes: list[Box]) -> Integers:
+    """Pairs of static boxes that may share an element, each once."""
     widths = {len(box.spans) for box in boxes}
     if len(boxes) > _SOME and len(widths) == 1 and 0 not in widths:
-        if all(box.static for box in boxes):
-            found = _in_columns(boxes)
-            return np.stack([found, found[:, ::-1]], axis=1).reshape(-1, 2)
-    pairs = []
-    for one, other in _near(boxes):
-        if may_overlap(boxes[one], boxes[other]):
-            pairs += [(one, other), (other, one)]
+        return _in_columns(boxes)
+    pairs = [pair for pair in _near(boxes) if may_overlap(boxes[pair[0]], boxes[pair[1]])]
     return np.array(pairs, np.int64).reshape(-1, 2)
 
 
@@ -105,7 +164,7 @@ def _near(boxes: list[Box]) -> Iterator[tuple[int, int]]:
     """Pairs of boxes, those left out that lie apart in the dimension in which most begin at
     places of their own."""
     longest = max(len(box.spans) for box in boxes)
-    if len(boxes) <= _FEW or not longest or not all(box.static for box in boxes):
+    if len(boxes) <= _FEW or not longest:
         yield from combinations(range(len(boxes)), 2)
         return
     spans = [[_span(box, at) for box in boxes] for at in range(longest)]

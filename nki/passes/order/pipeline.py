@@ -435,7 +435,8 @@ class _Stretch:
         """The order with one window. It is that of a larger one which leaves the author's order by
         less than this one allows, where no operation waits for a place."""
         for found in self._found:
-            if found.reach < window <= found.window and not self.waits_for_places:
+            same = found.reach < window <= found.window and not self.waits_for_places
+            if same or found.window == window:
                 return found._replace(window=window)
         self._found.append(self._listed(window))
         return self._found[-1]
