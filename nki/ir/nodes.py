@@ -338,7 +338,7 @@ def _operations(nodes: Sequence[Node]) -> Iterator[Op]:
 
 def _plain(nodes: Iterable[Node]) -> bool:
     """Whether there are no loops among nodes."""
-    return {Op}.issuperset(map(type, nodes))
+    return {Loop, While}.isdisjoint(map(type, nodes))
 
 
 def walk(nodes: Iterable[Node]) -> Iterator[Node]:

@@ -71,11 +71,31 @@ def test_the_fewest_copies_are_found_that_are_as_good_as_any(busy, alone, slower
         tried.append(copies)
         return times[copies]
 
-    found = rotate.fewest(numbers[1:], Modelled(one, busy), spent)
+    found = rotate.fewest(numbers[1:], Modelled(one, busy, busy), spent)
     assert found == min(n for n in numbers if rotate.PAYS * times[n] <= min(times.values()))
     assert not tried or one * rotate.PAYS > busy
     if slower == 1.0:
         assert len(tried) <= 2 + without_room
+
+
+@pytest.mark.parametrize("columns", [64, 512, 2048])
+@pytest.mark.parametrize("trips", [51, 64])
+def test_no_number_of_copies_takes_less_than_what_one_copy_says(monkeypatch, trips, columns):
+    """The least time, which is more than the busiest engine computes: it waits for the first load,
+    and others wait for it in the end."""
+    tried = []
+
+    def counted(wanted, one, spent):
+        tried.append((one, [spent(copies) for copies in wanted]))
+        return wanted[0]
+
+    monkeypatch.setattr(rotate, "fewest", counted)
+    forget()
+    rotated(trips * P, columns)
+    forget()
+    ((one, times),) = tried
+    print(one, times)
+    assert one.busiest_ns + 2000 < one.least_ns <= 1.001 * min(times)
 
 
 @pytest.mark.parametrize("trips", [8, 64])

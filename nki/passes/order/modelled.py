@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from isa.affine import evaluate
 from isa.binding import bind
+from isa.enums import Engine
 from isa.errors import NeuronError
 from isa.operations.control import RegisterMove, StorageBegin
-from isa.target import TARGETS
+from isa.target import TARGETS, Target
 from nki.ir.begins import begin
 from nki.ir.nodes import (
     Access,
@@ -28,12 +29,17 @@ from nki.passes.analysis.content import Content, kept
 from nki.passes.lower import lower
 from nki.passes.place.allocate import in_order
 
+if TYPE_CHECKING:
+    from simulator.timing import Timeline
+
 
 class Modelled(NamedTuple):
-    """How long nodes take, and the least that they would take in any order: what the busiest engine
-    has to compute, or the DMA engines to move."""
+    """How long nodes take; how long the busiest engine computes, or the DMA engines move; and the
+    least time in any order: what comes before an engine's first instruction, or the first transfer,
+    and behind the last one adds to that."""
 
     total_ns: float
+    busiest_ns: float
     least_ns: float
 
 
@@ -70,11 +76,27 @@ def _simulated(
         return None
     from simulator.timing import simulate
 
-    timeline = simulate(program, keep_spans=False)
+    return _measured(simulate(program, keep_path=False), target)
+
+
+def _measured(timeline: Timeline, target: Target) -> Modelled:
+    """The times of a run of one core."""
     (core,) = timeline.cores
-    moving = core.dma_work / target.dma_engines.value
-    computing = (engine.computing for engine in core.engines.values())
-    return Modelled(timeline.total_ns, max(moving, *computing, 0.0))
+    works = {engine: spent.computing for engine, spent in core.engines.items()}
+    works[Engine.dma] = core.dma_work / target.dma_engines.value
+    spans: dict[Engine, list[tuple[float, float]]] = {}
+    for track in core.tracks:
+        engine = Engine.dma if track.queue >= 0 else track.engine
+        if track.queue >= 0 or track.name == engine.name:  # sequencers work beside engines
+            mine = [(start, end) for start, end, index, _ in track.spans or () if index >= 0]
+            spans.setdefault(engine, []).extend(mine)
+    least = [
+        works[engine] + min(mine)[0] + timeline.total_ns - max(end for _, end in mine)
+        for engine, mine in spans.items()
+        if mine
+    ]
+    busiest = max(works.values())
+    return Modelled(timeline.total_ns, busiest, max([busiest, *least]))
 
 
 def some_trips(node: Loop, trips: int, body: list[Node]) -> Loop:

@@ -173,7 +173,8 @@ def fewest(wanted: list[int], one: Modelled, spent: Callable[[int], float]) -> i
     more, and others only while what they take at least leaves the choice open.
     """
     numbers = [1, *wanted]
-    least = [max(one.least_ns, one.total_ns / number) for number in numbers]
+    parts = [one.total_ns / number for number in numbers]
+    least = [max(one.least_ns, part) for part in parts]
     times = {0: one.total_ns}
 
     def takes(at: int) -> float:
@@ -181,7 +182,7 @@ def fewest(wanted: list[int], one: Modelled, spent: Callable[[int], float]) -> i
             times[at] = spent(numbers[at])
         return times[at]
 
-    best = next((at for at, ns in enumerate(least) if PAYS * ns <= one.least_ns), len(wanted))
+    best = next((at for at, ns in enumerate(parts) if PAYS * ns <= one.busiest_ns), len(wanted))
     while math.isinf(takes(best)):
         best -= 1
     while best < len(wanted) and least[best + 1] < (most := PAYS * takes(best)):
