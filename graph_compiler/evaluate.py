@@ -1,8 +1,8 @@
 """The reference evaluator: a module's entry computation in NumPy, instruction by instruction.
 
-Values are freed after their last use. With several ranks every rank runs in a thread of its own
-and collectives meet in lock step, so that control flow may differ between ranks as long as the
-collectives do not.
+Values are freed after their last use. With several ranks every rank runs in a thread of its own.
+Collectives meet in lock step, so control flow may differ between ranks as long as the collectives
+do not.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import numpy as np
 
 from graph_compiler.hlo.operators.row import Array, Value
 from isa.errors import NeuronError
+from nki.frameworks.arrays import as_numpy
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction, Module
@@ -69,8 +70,8 @@ def checked_input(parameter: Instruction, shape: Shape, value: Value) -> Value:
 def _as_array(value: Any) -> Array | None:
     """What NumPy makes of an input; None where that is no array of elements."""
     try:
-        array = np.asarray(value)
-    except (ValueError, TypeError, OverflowError):  # rows of several lengths, other libraries
+        array = as_numpy(value) if hasattr(value, "__array__") else np.asarray(value)
+    except (NeuronError, ValueError, TypeError, OverflowError):  # rows of several lengths
         return None
     return None if array.dtype.hasobject else array
 

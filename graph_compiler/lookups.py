@@ -1,8 +1,8 @@
 """Rows that a graph takes or updates by indices of its caller, as embeddings: those outside are
 reported.
 
-HLO moves an index outside of its array to the nearest row, leaves an update outside of it out, and
-the run goes on, as it does on devices after the message of a failed lookup or update (SDK
+HLO moves an index outside of its array to the nearest row, and leaves an update outside of it out.
+The run goes on, as it does on devices after the message of a failed lookup or update (SDK
 neuron-runtime/nrt-troubleshoot.rst). A graph that replaces such indices itself, as jax's `take`
 does by default, has none outside.
 """

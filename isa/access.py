@@ -65,10 +65,10 @@ class AccessPattern:
 class Footprint:
     """The bytes that an access touches, in normal form.
 
-    In each of the partitions `start_partition .. start_partition + partitions`, the bytes
-    `start + sum(i * stride) + b` for every i below its count in `dims` ((stride in bytes, count),
-    strides descending and positive, counts above 1) and b below `width`. `width` is 0 when no byte
-    is touched. `tensor` is -1 on chip.
+    In each of the partitions `start_partition .. start_partition + partitions`, the bytes `start +
+    sum(i * stride) + b` for every i below its count in `dims` and b below `width`. `dims` are pairs
+    (stride in bytes, count). Strides are positive and descend, counts are above 1. `width` is 0
+    when no byte is touched. `tensor` is -1 on chip.
     """
 
     memory: Memory

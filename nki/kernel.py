@@ -52,12 +52,12 @@ _KEPT_INSTRUCTIONS = 200_000
 class Kernel(Listed):
     """A kernel function: call it with arrays, or with `kernel[cores](...)` on several cores.
 
-    A call outside a kernel compiles for the arguments' shapes and runs the program on the
-    simulator (there is no device); inside another kernel it runs inline. Calling again with equal
-    shapes and compile-time values does not compile again. Arrays are those of NumPy, torch or jax;
-    results come back in the library of the arguments, as the array, tuple or list that the function
-    returns, and inputs that the kernel writes to are updated in place (arrays of jax never
-    change: a kernel that writes to one must return it).
+    A call outside a kernel compiles for the arguments' shapes and runs the program on the simulator
+    (there is no device); inside another kernel it runs inline. Calling again with equal shapes and
+    compile-time values does not compile again. Arrays are those of NumPy, torch or jax. Results
+    come back in the library of the arguments, as the array, tuple or list that the function
+    returns. Inputs that the kernel writes to are updated in place (arrays of jax never change: a
+    kernel that writes to one must return it).
 
     >>> import numpy as np, nki, nki.language as nl, nki.isa as nisa
     >>> @nki.jit

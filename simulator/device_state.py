@@ -138,10 +138,11 @@ class CoreState:
     `stationary` holds the tiles [K, M] in the PE array. `accumulators` are the accumulate registers
     of the engines that have some, one a partition; `random` the states of their random-number
     generators, uint32 [partitions, words]. `allocations` are the program's on chip, if it says.
-    Before it calls a kernel, an executor sets `engine` to the engine that runs the instruction and
-    `start_partition` to the first partition of the instruction's destination (of its source, if it
-    has none): that selects the accumulate registers and generators. `unknown_groups` are the groups
-    [P / 8, n] of the source of the next `QuantizeMx` in which nothing is initialised, if some are.
+    Before it calls a kernel, an executor sets `engine` to the engine that runs the instruction. It
+    also sets `start_partition` to the first partition of the instruction's destination, or of its
+    source if it has none. Both select the accumulate registers and generators. `unknown_groups` are
+    the groups [P / 8, n] of the source of the next `QuantizeMx` in which nothing is initialised, if
+    some are.
     """
 
     def __init__(self, target: Target, device: Device | None = None, number: int = 0) -> None:

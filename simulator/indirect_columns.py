@@ -24,12 +24,12 @@ from simulator.views import Array, bits
 
 
 class StagingTile:
-    """The tile through which an instruction reads and writes a `Columns` operand."""
+    """The tile through which an instruction reads and writes a `PickedColumns` operand."""
 
     __slots__ = ("columns", "group", "role", "tile")
 
     def __init__(self, tile: Array, engine: Engine, role: Role) -> None:
-        self.columns: Any = None  # a `Columns`, once its place is known
+        self.columns: Any = None  # a `PickedColumns`, once its place is known
         self.group = group_of(engine)
         self.role = role
         self.tile = tile
@@ -62,7 +62,7 @@ def through(stages: Iterable[StagingTile], compute: Callable[[], Any]) -> Callab
 
 
 class TrackedColumns(Tracked):
-    """The shadow side of a `Columns` operand; `view` is the tile."""
+    """The shadow side of a `PickedColumns` operand; `view` is the tile."""
 
     __slots__ = ("base", "stage")
 

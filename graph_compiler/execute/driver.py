@@ -1,10 +1,10 @@
 """The native loop over a program's records: calls, jumps, branches, and returns to the host.
 
-A record is three 64-bit words: what to do, an operand, a second operand. A number from 0 on is
-the kernel to call with the argument words at byte offset `operand`, or, where `second` is more
-than 1, with those of so many parts, whose addresses are there: threads of a team share them. The
-driver's state is `STATE`. It runs until the program ends, a record wants the host, or no
-iteration is left, and leaves the number of the record behind the last one.
+A record is three 64-bit words: what to do, an operand, a second operand. A number from 0 on is the
+kernel to call with the argument words at byte offset `operand`. Where `second` is more than 1, the
+addresses of the argument words of so many parts are there: threads of a team share them. The
+driver's state is `STATE`. It runs until the program ends, a record wants the host, or no iteration
+is left, and leaves the number of the record behind the last one.
 """
 
 from __future__ import annotations

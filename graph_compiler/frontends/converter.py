@@ -2,7 +2,7 @@
 
 jaxlib offers them as `jaxlib.xla_client._xla.mlir` (jax 0.4 to 0.10). Files may come from anywhere,
 and the C++ code ends its process on some invalid programs. Therefore the process has a limit on its
-time and on its memory, both with the size of the program, and imports nothing from the current
+time and on its memory, both with the size of the program. It imports nothing from the current
 folder, in which such a file may lie beside a `jaxlib.py`.
 """
 

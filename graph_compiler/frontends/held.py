@@ -28,8 +28,8 @@ def _program(source: Any) -> Module:
     from graph_compiler.freezing import freeze
     from graph_compiler.frontends import torch
 
-    arguments, _ = source.example_inputs
-    module, weights = torch.trace(source, *arguments)
+    arguments, keywords = source.example_inputs
+    module, weights = torch.trace(source, *arguments, **keywords)
     return freeze(module, weights)
 
 

@@ -25,10 +25,11 @@ CONVENTIONS = frozenset(
     | {"metadata", "frontend_attributes", "statistics_viz", "host_program_shape"}
 )
 """What XLA's writer states in every place although it says nothing: that dimensions are static,
-that layouts end without padding, the layout of scalars, empty metadata, attributes and statistics,
-and the shapes of the entry computation once more for the host, without which XLA reads no module.
-A module remembers which of these its file states throughout (`Module.conventions`); the graph then
-leaves them out, and writing a proto puts them back. A module made anew follows all of them."""
+that layouts end without padding, the layout of scalars, empty metadata, attributes and statistics.
+It also states the shapes of the entry computation once more for the host, without which XLA reads
+no module. A module remembers which of these its file states throughout (`Module.conventions`); the
+graph then leaves them out, and writing a proto puts them back. A module made anew follows all of
+them."""
 
 
 class Instruction:

@@ -1,9 +1,9 @@
 """Message classes of the protobuf library, built from the field table.
 
 The classes read and write the wire format of `graph_compiler.hlo.proto_fields`. They differ from
-what the public schema would generate in three ways that the wire cannot show: every field has
-presence (so that what a file states explicitly is kept), enumerations are plain numbers (so that
-unknown values are kept), and packed fixed-width elements are one `bytes` (`raw` in the table).
+what the public schema would generate in three ways that the wire cannot show. Every field has
+presence, so that what a file states explicitly is kept. Enumerations are plain numbers, so that
+unknown values are kept. Packed fixed-width elements are one `bytes` (`raw` in the table).
 """
 
 from __future__ import annotations

@@ -23,9 +23,10 @@ def verify(module: Module) -> None:
     """Check a graph.
 
     Raises NeuronError, with the instruction's name and its line in the model's source where known:
-    hlo-invalid (names and ids twice, values of other computations, parameters with gaps, calls out
-    of the module, aliases of what is not there, incomplete attributes), hlo-cycle,
-    hlo-unknown-opcode, hlo-not-supported, hlo-too-large, hlo-shape-mismatch and hlo-type-mismatch.
+    hlo-invalid, hlo-cycle, hlo-unknown-opcode, hlo-not-supported, hlo-too-large, hlo-shape-mismatch
+    and hlo-type-mismatch. Invalid are names and ids that come twice, values of other computations,
+    parameters with gaps, calls out of the module, aliases of what is not there, and incomplete
+    attributes.
 
     >>> from graph_compiler import parse_text
     >>> text = "HloModule m\\nENTRY e {\\n x = f32[2] parameter(0)\\n ROOT y = f32[3] negate(x)\\n}"

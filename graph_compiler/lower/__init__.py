@@ -10,8 +10,8 @@
 4. `control` emits each step into a kernel's builder (`device`): by `nests`, `products`, `movement`,
    or `groups` of fused steps. `kernels` inserts the tile IR of NKI kernels that the graph calls.
 
-`limits` has settings for which no rule is best, `sizes` those of all targets, `steps` what steps of
-one or two views share, `places` and `notes` what sources and reports are told. Where several ways
-of doing a step are right, modelled cost decides. What has no form on the device is the error
-`hlo-not-compiled`.
+`limits` has settings for which no rule is best, `sizes` those of all targets. `steps` has what
+steps of one or two views share, `places` and `notes` what sources and reports are told. Where
+several ways of doing a step are right, modelled cost decides. What has no form on the device is the
+error `hlo-not-compiled`.
 """

@@ -1,8 +1,8 @@
 """Donated parameters: results of a graph that take the memory of a parameter.
 
 A module says which results may do so (`input_output_alias`). Such a result is made in the
-parameter's memory, if nothing reads the parameter any more when its first element is written, but
-for what reads element by element as it writes.
+parameter's memory, if nothing reads the parameter any more when its first element is written. What
+reads element by element as it writes does not count.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ from nki.ir.rewrite import form_registers
 @dataclass(frozen=True, slots=True)
 class ShareArenas:
     """The local tensors of a kernel in HBM come to lie within arenas, one for each core and kind of
-    memory, in which they have bytes from the first to the last node of the core's body that
-    mentions them (a loop is one node), in the author's order. Of the gaps that are free each takes
-    the smallest that it fits in, from a multiple of `alignment` bytes on.
+    memory. A tensor has bytes there from the first to the last node of the core's body that
+    mentions it, in the author's order. A loop is one node. Of the gaps that are free each takes the
+    smallest that it fits in, from a multiple of `alignment` bytes on.
 
         tensor %t1 "first": private_hbm float32[1024] core=0       (used by nodes 0 to 1)
         tensor %t2 "second": private_hbm float32[1024] core=0      (used by nodes 1 to 2)
@@ -40,13 +40,13 @@ class ShareArenas:
         tensor %t2 "second": private_hbm float32[1024] core=0 within=%t4 at=4096
         tensor %t3 "third": private_hbm float32[512] core=0 within=%t4 at=0
 
-    Tensors that several cores use, or whose size launch symbols decide, stay by themselves, and so
-    do those that begin in a loop, of which rotation makes copies, those at places that registers
-    decide, which would count as the whole arena, and what lies within others or holds others. Those
-    that nothing uses are left out. Results of the kernel are the same; a tensor has to wait for
-    what used its bytes before, so that the kernel may take longer; with `distance`, bytes stay
-    taken for so many nodes more, by when the scheduler is done with them. `local_bytes` before and
-    after tell what it saves.
+    Tensors that several cores use, or whose size launch symbols decide, stay by themselves. So do
+    those that begin in a loop, of which rotation makes copies, and what lies within others or holds
+    others. Those at places that registers decide stay, too, since they would count as the whole
+    arena. Those that nothing uses are left out. Results of the kernel are the same; a tensor has to
+    wait for what used its bytes before, so that the kernel may take longer; with `distance`, bytes
+    stay taken for so many nodes more, by when the scheduler is done with them. `local_bytes` before
+    and after tell what it saves.
     """
 
     alignment: int = 64
@@ -111,13 +111,9 @@ class ShareArenas:
 def local_bytes(kernel: TracedKernel) -> Any:
     """The bytes of the tensors in HBM that only the kernel itself sees: an int or a polynomial.
 
-    >>> from nki.ir.text import parse_kernel
-    >>> local_bytes(parse_kernel('''
-    ... kernel nothing target=trn2
-    ... tensor %t0 "a": private_hbm float32[4, 8] core=0
-    ... tensor %t1 "b": private_hbm uint8[8] core=0 within=%t0 at=16
-    ... core 0:
-    ... '''))
+    >>> a = Tensor(0, "a", Memory.private_hbm, "float32", (4, 8), core=0)
+    >>> b = Tensor(1, "b", Memory.private_hbm, "uint8", (8,), core=0, within=a, offset=16)
+    >>> local_bytes(TracedKernel("nothing", "trn2", [], [], [], bodies=[[]], tensors=[a, b]))
     128
     """
     total: Any = 0

@@ -15,9 +15,9 @@ A line is a directive or an instruction; `;` starts a comment.
     .stream vector
        0: TensorCopy $S[4]-=1 dst=... src=... $S[7]+=16@complete #0
 
-A tensor may go on with `core=0` (its owner), `location=3` (its source line), `data="<base64>"` and
-`within=t0+64` (the tensor whose bytes it has, and from which on)
-(the bytes of a constant), in this order.
+A tensor may go on with `core=0` (its owner), `location=3` (its source line), `data="<base64>"` (the
+bytes of a constant) and `within=t0+64`, in this order. The last names the tensor whose bytes it
+has, and the first of them.
 
 An instruction is: its index (may be left out), row, semaphore waits, fields in the order of the
 row, semaphore updates, source location (left out: 0). Operands and values are those of

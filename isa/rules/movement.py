@@ -149,9 +149,9 @@ def dma_engine(call: OperationCall) -> Violation | None:
 
 
 def dge_mode(dst: Any, src: Any, target: Target) -> DgeMode:
-    """Who writes the descriptors of a transfer that leaves it open: the GpSimd engine for row
-    indices, the host for addresses known when the program is loaded, and for other addresses the
-    hardware generator where there is one that can do it. Stores to other addresses are the GpSimd
+    """Who writes the descriptors of a transfer that leaves it open. Row indices are for the GpSimd
+    engine, addresses known when the program is loaded for the host. Other addresses are for the
+    hardware generator, where there is one that can do it. Stores to other addresses are the GpSimd
     engine's too: only the sync and the scalar engine command the generator (SDK
     nki/deep-dives/nki-dge.rst, "hwdge"), and there they would hold up loads, or computing."""
     if dst.vector_offset is not None or src.vector_offset is not None:

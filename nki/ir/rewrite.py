@@ -42,9 +42,9 @@ which takes longer to find."""
 
 
 class Original:
-    """Nodes of which copies are made, and what is the same for all of them: `begun` are the tensors
-    that begin anywhere inside, `changing` has by operation the fields that a copy may have other
-    values of, and `followed` are the operations that others name as coming first."""
+    """Nodes of which copies are made, and what is the same for all of them. `begun` are the tensors
+    that begin anywhere inside. `changing` has by operation the fields that a copy may have other
+    values of. `followed` are the operations that others name as coming first."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self.nodes = list(nodes)

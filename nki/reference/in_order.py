@@ -62,19 +62,15 @@ def in_order(kernel: TracedKernel) -> OrderedProgram:
     address-out-of-range.
 
     >>> from isa.files.text import disassemble
-    >>> from nki.ir.text import parse_kernel
-    >>> kernel = parse_kernel('''
-    ... kernel copy target=trn2
-    ... tensor %t0 "a": shared_hbm float32[4, 8] role=input
-    ... tensor %t1 "b": shared_hbm float32[4, 8] role=output
-    ... tensor %t2 "tile": sbuf float32[4, 8] core=0
-    ... input %t0 "a"
-    ... result %t1
-    ... core 0:
-    ...   storage_begin dst=%t2[4, 8 : 8, 1 @ 0]
-    ...   dma_copy dst=%t2[4, 8 : 8, 1 @ 0] src=%t0[4, 8 : 8, 1 @ 0]
-    ...   dma_copy dst=%t1[4, 8 : 8, 1 @ 0] src=%t2[4, 8 : 8, 1 @ 0]
-    ... ''')
+    >>> import nki, nki.isa as nisa, nki.language as nl
+    >>> @nki.jit
+    ... def copy(a):
+    ...     tile = nl.ndarray(a.shape, a.dtype, buffer=nl.sbuf)
+    ...     b = nl.ndarray(a.shape, a.dtype, buffer=nl.shared_hbm)
+    ...     nisa.dma_copy(dst=tile, src=a)
+    ...     nisa.dma_copy(dst=b, src=tile)
+    ...     return b
+    >>> kernel = copy.trace(nki.TensorSpec((4, 8), nl.float32), target="trn2")
     >>> (core,) = in_order(kernel).program.cores
     >>> [instruction.row.name for stream in core.streams.values() for instruction in stream]
     ['StorageBegin', 'DmaCopy', 'DmaCopy', 'Halt']

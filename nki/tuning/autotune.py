@@ -129,10 +129,10 @@ def autotune(
     `@nki.jit`. Predicted times decide, as `nki.sweep` finds them.
 
     At the first call with new shapes, values or target all settings are timed. The results of the
-    fastest are compared with those of `reference`, on the arguments of the call, within `tolerance`
-    (by default that of the dtype, as `nki run --expect` has it). Where they differ the next one is
-    tried. The choice is kept, on disk too. A call that gives the chosen arguments itself is not
-    tuned. Raises output-disagrees where no setting is right.
+    fastest are compared with those of `reference`, on the arguments of the call, within
+    `tolerance`. By default that is the tolerance of the dtype, as `nki run --expect` has it. Where
+    they differ the next one is tried. The choice is kept, on disk too. A call that gives the chosen
+    arguments itself is not tuned. Raises output-disagrees where no setting is right.
 
     >>> import numpy as np, nki, nki.language as nl, nki.isa as nisa
     >>> @nki.autotune({"pieces": [16, 1]}, reference=lambda a: a, processes=1)

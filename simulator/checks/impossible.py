@@ -23,11 +23,11 @@ from isa.target import TARGETS
 
 
 def refuse_impossible(program: Program) -> None:
-    """Raise NeuronError program-malformed for an operator whose operand is absent, for a bit-vector
-    operator on tensors that are no integers, for a dimension of fewer than no elements, and for an
-    instruction of an engine with more elements a partition than a partition of SBUF has bytes: a
-    tile of distinct elements cannot have more. Nor can a transfer have more bytes than HBM. So no
-    single instruction runs for ever."""
+    """Raise NeuronError program-malformed for what no hardware executes: an operator whose operand
+    is absent, a bit-vector operator on tensors that are no integers, a dimension of fewer than no
+    elements. The same goes for an instruction of an engine with more elements a partition than a
+    partition of SBUF has bytes: a tile of distinct elements cannot have more. Nor can a transfer
+    have more bytes than HBM. So no single instruction runs for ever."""
     target = TARGETS[program.target]
     limits = int(target.sbuf_bytes_per_partition.value), int(target.hbm_bytes_per_device.value)
     for core in program.cores:

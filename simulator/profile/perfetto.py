@@ -1,9 +1,10 @@
 """A timeline as a trace-event file, which ui.perfetto.dev opens.
 
 The format is Chrome's JSON: a process a core, a thread a track, complete events ("X") with times in
-microseconds, counters ("C"), and flows ("s" to "f") from what gave units of a semaphore to what
-waited for them. SDK names of tracks are kept where there are any. Times are whole nanoseconds:
-Perfetto rounds start and length of a slice apart, and drops one that then overlaps with another.
+microseconds, counters ("C"), and flows ("s" to "f"). A flow goes from what gave units of a
+semaphore to what waited for them. SDK names of tracks are kept where there are any. Times are whole
+nanoseconds: Perfetto rounds start and length of a slice apart, and drops one that then overlaps
+with another.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import numpy as np
 
 from isa.access import UNBOUNDED, AccessPattern, Footprint, footprint
 from isa.columns import Flags, Integers, distinct, joined
-from simulator.races.regions import Layout, Region, rows_of
+from simulator.races.regions import Layout, TouchedRegion, rows_of
 
 _SAMPLES = 64
 """Operands of a tensor by which its pitch is chosen."""
@@ -54,7 +54,7 @@ class RegionColumns:
         self._which = which
         self._offset = offset
         self._known = known
-        self._regions: dict[int, Region | None] = {}
+        self._regions: dict[int, TouchedRegion | None] = {}
         used = np.flatnonzero(np.bincount(which, minlength=len(patterns)))
         touched = [footprint(at(patterns[number][0], 0)) for number in used.tolist()]
         row = np.zeros(len(patterns), np.int64)
@@ -114,7 +114,7 @@ class RegionColumns:
             self.columns[number] = box
             self.exact[number] = region.touched is None
 
-    def region(self, number: int) -> Region | None:
+    def region(self, number: int) -> TouchedRegion | None:
         """One region by itself."""
         if number not in self._regions:
             pattern, memory = self._patterns[self._which[number]]

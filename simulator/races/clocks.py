@@ -230,10 +230,11 @@ def follow(
             add the units of its updates to their channels; unblock who waits for them
 
     `known` is a row of `rows`, the vector clock: by stream, how many of its events have completed.
-    A row is never changed once a signal has it; who learns something begins a new one (`fresh`).
-    On the way it notes what would make the match of waits and updates depend on the order of a run:
-    two engines that take from one channel (`consumers`), and two signals neither of which knows of
-    the other that add to one channel (`producers`) or come to one meeting for a core (`barriers`).
+    A row is never changed once a signal has it; who learns something begins a new one (`fresh`). On
+    the way it notes what would make the match of waits and updates depend on the order of a run.
+    One such case is two engines that take from one channel (`consumers`). The others are two
+    signals that do not know of each other, and add to one channel (`producers`) or come to one
+    meeting for a core (`barriers`).
 
     Columns from `kind` to `place` are by signal, `wait_` and `update_` by kind of signal (as in
     `Amounts`). `of_channel`, `of_engine` and `of_place` are room for what is named below. The last

@@ -23,8 +23,9 @@ _PITCH_SAMPLES = 64
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Region:
-    """Bytes of one memory: rows `row0 .. row1`, columns `column0 .. column1`.
+class TouchedRegion:
+    """Bytes of one memory that an access touches, in rows `row0 .. row1` and columns
+    `column0 .. column1`.
 
     `touched` is None when the region is the whole box; else it says which bytes of the box, their
     hull, are meant. A column bound of `isa.access.UNBOUNDED` or more means up to the end.
@@ -78,7 +79,7 @@ class Layout:
 
     def region(
         self, memory: int, pattern: AccessPattern, registers: Mapping[int, int]
-    ) -> Region | None:
+    ) -> TouchedRegion | None:
         """The bytes of `memory` that `pattern` may touch; None when there are none.
 
         A register without a value in `registers` makes it every byte of the tensor (on chip, of the
@@ -98,11 +99,11 @@ class Layout:
         storages = self.program.cores[memory // 2].storages
         return allocation_bounds(storages, pattern) or (0, UNBOUNDED)
 
-    def _region(self, memory: int, touched: Footprint) -> Region | None:
+    def _region(self, memory: int, touched: Footprint) -> TouchedRegion | None:
         if not touched.width:
             return None
         if touched.tensor >= 0 and touched.width >= UNBOUNDED:
-            return Region(memory, 0, UNBOUNDED, 0, UNBOUNDED)
+            return TouchedRegion(memory, 0, UNBOUNDED, 0, UNBOUNDED)
         if touched.tensor >= 0:
             box = _rows([touched], self.pitch(touched.tensor))
             row0, row1, column0, column1, exact = (int(one[0]) for one in box)
@@ -111,7 +112,7 @@ class Layout:
             row1 = row0 + touched.partitions
             column0, column1 = touched.start, touched.end
             exact = touched.contiguous
-        return Region(memory, row0, row1, column0, column1, None if exact else touched)
+        return TouchedRegion(memory, row0, row1, column0, column1, None if exact else touched)
 
 
 class OverlapCache:
@@ -121,7 +122,7 @@ class OverlapCache:
         self.layout = layout
         self.outcomes: dict[tuple[object, ...], bool] = {}
 
-    def meet(self, left: Region, right: Region) -> bool:
+    def meet(self, left: TouchedRegion, right: TouchedRegion) -> bool:
         """Whether two regions of one memory, whose boxes meet, share a byte."""
         a = left.touched or self._whole(left)
         b = right.touched or self._whole(right)
@@ -132,7 +133,7 @@ class OverlapCache:
             outcome = self.outcomes[key] = overlaps(a, b)
         return outcome
 
-    def _whole(self, box: Region) -> Footprint:
+    def _whole(self, box: TouchedRegion) -> Footprint:
         """The footprint of a region that is its whole box."""
         columns = box.column1 - box.column0
         if box.memory < self.layout.first_tensor:

@@ -62,8 +62,8 @@ _FAR = 1 << 60
 
 
 class MemoryBox(NamedTuple):
-    """Rows and columns of a memory, as those of `simulator.races.regions.Region`; `exact`: all
-    bytes of them are meant. `column` is that of the first byte that is, in the first row."""
+    """Rows and columns of a memory, as those of a `TouchedRegion`; `exact`: all bytes of them are
+    meant. `column` is that of the first byte that is, in the first row."""
 
     row0: int
     row1: int
@@ -79,9 +79,9 @@ class MemoryBox(NamedTuple):
 
 
 Piece = tuple[int, int, int, int, int, int, int, int]
-"""A part of what a memory holds: the box that a write has left there (first row, row behind the
-last, first column, column behind the last), whether all of that, the row and the column where the
-value began, and its number."""
+"""A part of what a memory holds: the box that a write has left there, whether all of that, the row
+and the column where the value began, and its number. A box is its first row, the row behind the
+last, its first column, and the column behind the last."""
 
 _FEW = 8
 """So many pieces are looked at one by one; more are columns of integers."""

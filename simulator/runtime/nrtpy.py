@@ -207,11 +207,11 @@ class NrtpyModel:
         beside the container.
 
         Raises NrtError: NRT_INVALID for tensors that are missing, not the model's, or of another
-        core, dtype or shape; NRT_EXEC_OOB for an index outside of its tensor (a transfer that
-        skips such indices goes on), after the run where the index is an input of a compiled graph,
-        whose outputs are there then; NRT_TIMEOUT; NRT_EXEC_HW_ERR_COLLECTIVES for a rank that does
-        not come within NEURON_RT_EXEC_TIMEOUT seconds; NRT_EXEC_COMPLETED_WITH_ERR. Raises
-        NrtpyError for a tensor that was freed.
+        core, dtype or shape; NRT_EXEC_OOB for an index outside of its tensor (a transfer that skips
+        such indices goes on); NRT_TIMEOUT; NRT_EXEC_HW_ERR_COLLECTIVES for a rank that does not
+        come within NEURON_RT_EXEC_TIMEOUT seconds; NRT_EXEC_COMPLETED_WITH_ERR. Where the index
+        outside is an input of a compiled graph, the error comes after the run, and the outputs are
+        there. Raises NrtpyError for a tensor that was freed.
         """
         arrays = self._arrays(inputs)
         into = self._outputs(outputs)

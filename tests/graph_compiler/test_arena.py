@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_run import run_reference
+from tile_ir.parser import parse_kernel
+from tile_ir.verify import verify
 
 import nki
 import nki.isa as nisa
@@ -17,9 +19,8 @@ from graph_compiler.storage.arena import ShareArenas, local_bytes
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
 from nki.ir import Loop, TracedKernel
-from nki.ir.checks.verify import verify
 from nki.ir.nodes import operations, storages
-from nki.ir.text import parse_kernel, print_kernel
+from nki.ir.text import print_kernel
 from nki.pipeline import compile_kernel
 from simulator.execute import run
 from simulator.races.happens_before import check

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from operator_values import Array, differing, module_text, values
 from random_operations import FAMILIES, REDUCERS, reducer
 
-from graph_compiler import compile, evaluate, parse_text
+from graph_compiler import compile, evaluate, execute, parse_text
 from graph_compiler.hlo import PRIMITIVE_TYPES
 from graph_compiler.hlo.operators import operator
 from graph_compiler.lower.nests.arithmetic import FORMS
@@ -172,6 +172,27 @@ def test_large_products_of_integers_are_exact(types: tuple[str, str, str]) -> No
     exact = x.astype(object) @ y.astype(object) % (1 << row.bits)
     (found,) = compile(parse_text(text), TARGET)(x, y)
     assert found.view(f"u{row.bits // 8}").tolist() == exact.tolist()
+
+
+@pytest.mark.parametrize("result", ["f32", "bf16"])
+@pytest.mark.parametrize("types", [("f32", "s32"), ("u8", "bf16"), ("bf16", "s16"), ("s8", "s8")])
+def test_products_of_integers_and_floats(types: tuple[str, str], result: str) -> None:
+    """As jax states them for devices: weights in int8 stay so until the product."""
+    rng = np.random.default_rng(2)
+    x, y = (
+        rng.uniform(0, 100, dims).astype(PRIMITIVE_TYPES[type].numpy)
+        for type, dims in zip(types, ((3, 20, 30), (3, 30, 10)))
+    )
+    shapes = [f"{types[0]}[3,20,30]", f"{types[1]}[3,30,10]"]
+    attributes = (
+        "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}"
+    )
+    module = parse_text(module_text("dot", f"{result}[3,20,10]", shapes, attributes))
+    exact = x.astype(np.float64) @ y.astype(np.float64)
+    for run in (evaluate, execute, lambda module, *inputs: compile(module, TARGET)(*inputs)):
+        (found,) = run(module, x, y)
+        rounding = 2**-8 if result == "bf16" else 0
+        np.testing.assert_allclose(found.astype(np.float64), exact, rtol=1e-6 + rounding)
 
 
 COUNTS = {"sort": 1, "arg_max": 2, "rng_bits": 1}

@@ -306,7 +306,7 @@ def test_programs_are_kept_on_this_machine_only(capsys: pytest.CaptureFixture[st
 
 
 def test_tensorize_prints_source_and_keeps_tile_ir(capsys: pytest.CaptureFixture[str]) -> None:
-    from nki.ir.text import parse_kernel
+    from tile_ir.parser import parse_kernel
 
     assert compiling("--pipeline", "tensorize", "SaveTemps") == 0
     shown = capsys.readouterr().out

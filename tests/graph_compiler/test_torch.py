@@ -118,6 +118,74 @@ def test_a_kernel_that_writes_to_an_argument_is_refused_in_an_export(torch: Any)
     assert caught.value.code == "input-mismatch"
 
 
+def assert_agrees(torch: Any, module: Any, *arguments: Any, **keywords: Any) -> None:
+    """A module, and its export, give as graphs what torch gives; inputs are tensors of torch."""
+    leaves = torch.utils._pytree.tree_leaves((arguments, keywords))
+    inputs = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    with torch.no_grad():
+        wanted = torch.utils._pytree.tree_leaves(module(*arguments, **keywords))
+    graph, weights = from_torch.trace(module, *arguments, **keywords)
+    exported = graph_compiler.load(torch.export.export(module, arguments, keywords))
+    for found in (
+        graph_compiler.evaluate(graph, *weights, *inputs),
+        graph_compiler.evaluate(exported, *inputs),
+    ):
+        for output, tensor in zip(found, wanted, strict=True):
+            expected = np.asarray(torch.as_tensor(tensor).float())
+            np.testing.assert_allclose(output.astype(np.float32), expected, rtol=1e-2, atol=1e-5)
+
+
+def test_arguments_come_in_the_order_of_torch_whatever_they_are_in(torch: Any) -> None:
+    """jax sorts the keys of dicts, torch keeps their order; numbers are constants."""
+
+    class Network(torch.nn.Module):
+        def forward(self, pair: Any, number: int, *, bias: Any, scale: Any) -> Any:
+            return {"first": pair["b"] - 2 * pair["a"] * number, "last": bias - 5 * scale}
+
+    b, a = torch.ones(3), torch.arange(3.0)
+    assert_agrees(torch, Network(), {"b": b, "a": a}, 3, bias=a, scale=b)
+    assert_agrees(torch, Network(), {"a": a, "b": b}, 3, scale=b, bias=a)
+
+
+def test_tensors_of_bfloat16_are_inputs(torch: Any) -> None:
+    torch.manual_seed(0)
+    assert_agrees(torch, torch.nn.Linear(8, 4).to(torch.bfloat16), torch.randn(3, 8).bfloat16())
+
+
+def test_what_follows_attention_may_view_its_result(torch: Any) -> None:
+    """As GPT-2 does; a decomposition of attention gives the result in other strides."""
+
+    class Network(torch.nn.Module):
+        def forward(self, q: Any, k: Any, v: Any) -> Any:
+            heads = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            rows = heads.transpose(1, 2).reshape(2, 5, -1).contiguous()
+            return rows.view(-1, rows.shape[-1])
+
+    assert_agrees(torch, Network(), *(torch.randn(2, 4, 5, 8) for _ in "qkv"))
+
+
+def test_parameters_have_the_names_of_the_module(torch: Any) -> None:
+    graph, _ = from_torch.trace(torch.nn.Sequential(torch.nn.Linear(8, 4)), torch.ones(3, 8))
+    assert [one.name for one in graph.parameters] == ["0.weight", "0.bias", "input"]
+
+
+def test_an_operator_that_torchax_does_not_know_is_named_with_its_line(torch: Any) -> None:
+    schema = "(Tensor x) -> Tensor"
+    double = torch.library.custom_op(
+        "strangers::doubled", lambda x: x * 2, mutates_args=(), schema=schema
+    )
+    double.register_fake(torch.empty_like)
+
+    class Network(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return double(x) + 1
+
+    with pytest.raises(NeuronError) as caught:
+        from_torch.trace(Network(), torch.ones(3))
+    assert caught.value.code == "hlo-not-supported"
+    assert "strangers::doubled" in caught.value.what and "test_torch.py" in caught.value.what
+
+
 def test_a_missing_library_is_named_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -6,12 +6,13 @@ from random import Random
 
 import numpy as np
 import pytest
+from tile_ir.parser import parse_kernel
 
 import nki.language as nl
 from isa.enums import Memory
 from nki.ir.builder.builder import Builder
 from nki.ir.nodes import Loop, Op, operations
-from nki.ir.text import parse_kernel, print_kernel
+from nki.ir.text import print_kernel
 from nki.kernel import compile_traced
 from nki.passes.lower import lower
 from nki.passes.place import ahead

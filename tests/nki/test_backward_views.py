@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from reference_run import run_reference
+from tile_ir.parser import parse_kernel
 
 import nki
 import nki.isa as nisa
 import nki.language as nl
 from isa.binding import bind
-from nki.ir.text import parse_kernel
 from nki.pipeline import compile_kernel
 from simulator.execute import run
 from simulator.races.happens_before import check

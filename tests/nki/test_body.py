@@ -1,10 +1,10 @@
 """The body of a core in columns."""
 
 import numpy as np
+from tile_ir.parser import parse_kernel
 
 from isa.columns import Integers
 from isa.target import TARGETS
-from nki.ir.text import parse_kernel
 from nki.passes.analysis.body import Accesses, Body
 from nki.passes.analysis.steps import ENGINES, expand
 

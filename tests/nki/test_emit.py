@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from tile_ir.parser import parse_kernel
 
 from isa.access import AccessPattern
 from isa.affine import Affine
@@ -12,7 +13,6 @@ from isa.errors import NeuronError
 from isa.files.text import disassemble
 from isa.program import SourceLocation
 from nki.ir.nodes import Access, Register, Tensor
-from nki.ir.text import parse_kernel
 from nki.passes.analysis.body import Accesses
 from nki.passes.emit.addresses import Addresses
 from nki.passes.emit.declarations import hbm_tensors, storage_records

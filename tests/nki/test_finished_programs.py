@@ -13,6 +13,8 @@ import spine_kernels as kernels
 from ir_comparison import same
 from matmul_kernels import blocked, hoisted, tiled
 from superfluous_waits import superfluous_waits
+from tile_ir.parser import parse_kernel
+from tile_ir.verify import verify
 
 import nki
 import nki.language as nl
@@ -20,8 +22,7 @@ from isa.enums import Engine
 from isa.files.container import read, write
 from isa.files.text import assemble, disassemble
 from isa.program import Program
-from nki.ir.checks.verify import verify
-from nki.ir.text import parse_kernel, print_kernel
+from nki.ir.text import print_kernel
 from nki.pipeline import PASSES
 from simulator.execute import run
 from simulator.races.happens_before import check

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tile_ir.parser import parse_kernel
 
 from isa.affine import Affine, Symbol, polynomial
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.machine.dma import DmaCopy
 from nki.ir import Access, Loop, Register, Tensor
-from nki.ir.text import parse_kernel
 from nki.passes.analysis.footprint import Box, box_of, may_overlap
 from nki.pipeline import compile_kernel
 from simulator.races.happens_before import check

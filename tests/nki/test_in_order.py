@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from reference_run import run_reference
+from tile_ir.parser import parse_kernel
+from tile_ir.verify import verify
 
 import nki
 import nki.isa as nisa
@@ -16,9 +18,7 @@ from isa.errors import NeuronError
 from isa.machine.control import StorageBegin
 from isa.spec import Instruction
 from isa.target import TARGETS
-from nki.ir.checks.verify import verify
 from nki.ir.nodes import TracedKernel
-from nki.ir.text import parse_kernel
 from nki.reference.in_order import in_order
 from simulator.device_state import Capacity
 from simulator.execute import LoadedProgram

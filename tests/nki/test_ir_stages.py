@@ -9,14 +9,15 @@ import pytest
 import spine_kernels as kernels
 from ir_comparison import difference
 from reference_run import run_reference
+from tile_ir.parser import parse_kernel
+from tile_ir.verify import verify
 
 import nki
 import nki.language as nl
 from isa.binding import bind
 from isa.enums import SEQUENCERS
-from nki.ir.checks.verify import verify
 from nki.ir.nodes import TracedKernel
-from nki.ir.text import parse_kernel, print_kernel
+from nki.ir.text import print_kernel
 from nki.pipeline import compile_kernel, optimise, stage_text
 from simulator.execute import run
 

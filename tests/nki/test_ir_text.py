@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ir_comparison import difference, same
+from tile_ir.parser import parse_kernel
 
 from isa.affine import Affine, Predicate, Symbol, affine, polynomial
 from isa.alu import ACTIVATIONS, ALU
@@ -21,7 +22,7 @@ from isa.fields import ENUM_KINDS, Attribute, Kind
 from isa.operations import OPERATIONS
 from isa.program import Guard, SourceLocation
 from nki.ir import Access, Loop, Op, Register, Tensor, TracedKernel, While, walk
-from nki.ir.text import parse_kernel, print_kernel, print_nodes
+from nki.ir.text import print_kernel
 
 TEXT = """\
 kernel scale target=trn2
@@ -115,12 +116,6 @@ def test_equal_functions_keep_their_files() -> None:
     kernel.bodies[0][1].location = (codes[1], 0)
     copy = parse_kernel(print_kernel(kernel))
     assert [copy.bodies[0][n].location.file for n in (0, 1)] == ["a", "b"]
-
-
-def test_nodes_print_alone() -> None:
-    kernel = parse_kernel(TEXT)
-    text = print_nodes(kernel.bodies[0][1:2])
-    assert text == "register_load dst=%r1 src=%t1[1, 1 : 1, 1 @ 0]\n"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tile_ir.verify import verify
 from traced import loops, operations, psum, refused, sbuf, traced, value
 
 import nki
@@ -13,7 +14,6 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.affine import bounds, ceil_division, evaluate
 from nki.ir.builder.loops import whole_trips
-from nki.ir.checks.verify import verify
 from nki.ir.locations import resolve as line_of
 from nki.ir.nodes import Loop, While
 from nki.kernel import compile_traced

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tile_ir.verify import verify
 
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from nki.ir.checks.verify import verify
 from nki.ir.nodes import Loop, operations
 from nki.kernel import order_traced
 from nki.passes.order.peel import PeelAccumulation

@@ -148,13 +148,13 @@ def test_where_all_fits_at_once_places_make_no_difference(monkeypatch):
 
     found = {}
     stretches = []
-    order = pipeline._Stretch.order
+    order = pipeline._PipelinedStretch.order
 
     def observed(self, window):
         stretches.append(self)
         return order(self, window)
 
-    monkeypatch.setattr(pipeline._Stretch, "order", observed)
+    monkeypatch.setattr(pipeline._PipelinedStretch, "order", observed)
     Pipeline().run(traced(chains, (P, 64)))
     stretch = stretches[0]
     assert not stretch.waits_for_places
@@ -233,7 +233,7 @@ def test_nothing_live_exceeds_its_memory(data):
     kernel = traced(lambda a: random_kernel(a, choices), (P, 16))
     operations = [op for op in kernel.bodies[0] if op.row is not StorageBegin]
     graph = Precedence(operations, TRN2, frozenset())
-    timings, which = pipeline._Body(kernel, kernel.bodies[0]).costs.of(graph.body)
+    timings, which = pipeline._PipelinedBody(kernel, kernel.bodies[0]).costs.of(graph.body)
     numbers: dict = {}
     of = [
         [numbers.setdefault(t, len(numbers)) for t in dict.fromkeys(storages(op.values)) if t.pitch]

@@ -7,7 +7,7 @@ from matmul_kernels import blocked_free
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from nki.passes.place.pressure import _Stretch
+from nki.passes.place.pressure import _MovableStretch
 from nki.passes.place.spill import SpillWarning
 
 TILES = 12
@@ -203,14 +203,14 @@ def test_registers_are_not_loaded_ahead_of_their_use():
 def test_only_near_operations_are_looked_at_where_some_of_these_make_room(monkeypatch):
     """The fourth step of the matmul ladder with more columns on chip than there is room for."""
     looked: list[int] = []
-    closure = _Stretch._closure
+    closure = _MovableStretch._closure
 
     def counted(self, users, number, *reach):
         found = closure(self, users, number, *reach)
         looked.append(len(found or ()))
         return found
 
-    monkeypatch.setattr(_Stretch, "_closure", counted)
+    monkeypatch.setattr(_MovableStretch, "_closure", counted)
     a, b = nki.TensorSpec((8192, 256), nl.float32), nki.TensorSpec((8192, 2048), nl.float32)
     nki.compile(blocked_free, a, b, target="trn2")
     assert len(looked) > 100

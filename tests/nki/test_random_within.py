@@ -10,9 +10,9 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from reference_run import run_reference
+from tile_ir.parser import parse_kernel
+from tile_ir.verify import verify
 
-from nki.ir.checks.verify import verify
-from nki.ir.text import parse_kernel
 from nki.pipeline import compile_kernel
 from simulator.execute import run
 from simulator.races.happens_before import check

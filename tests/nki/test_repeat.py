@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tile_ir.parser import parse_kernel
+from tile_ir.verify import verify
 
 import nki
 import nki.isa as nisa
@@ -15,9 +17,8 @@ from isa.errors import NeuronError
 from nki.ir.builder.builder import Builder
 from nki.ir.builder.inline import inline
 from nki.ir.builder.repeat import repeat
-from nki.ir.checks.verify import verify
 from nki.ir.nodes import Loop
-from nki.ir.text import parse_kernel, print_kernel
+from nki.ir.text import print_kernel
 from nki.kernel import compile_traced, order_traced
 
 SIZE = 32

@@ -1,9 +1,10 @@
 """Tensors within others, before and after the pass, as text."""
 
 import pytest
+from tile_ir.parser import parse_kernel
 
 from isa.errors import NeuronError
-from nki.ir.text import parse_kernel, print_kernel
+from nki.ir.text import print_kernel
 from nki.passes.place.roots import ResolveRoots
 
 HEAD = """kernel made_up target=trn2

@@ -133,13 +133,13 @@ def test_an_order_found_for_a_trial_is_that_of_the_loop(monkeypatch):
         return out
 
     ordered = []
-    order = pipeline._Body._order
+    order = pipeline._PipelinedBody._order
 
     def counted(body, stretch):
         ordered.append(len(stretch.operations))
         return order(body, stretch)
 
-    monkeypatch.setattr(pipeline._Body, "_order", counted)
+    monkeypatch.setattr(pipeline._PipelinedBody, "_order", counted)
     forget()
     kernel = RotateBuffers().run(traced(chained, (51 * P, 64)))
     tried = len(ordered)

@@ -2,9 +2,9 @@
 
 import numpy as np
 from test_body import KERNEL
+from tile_ir.parser import parse_kernel
 
 from isa.target import TARGETS
-from nki.ir.text import parse_kernel
 from nki.passes.analysis.body import Body
 from nki.passes.analysis.channels import Channels, CoreFacts
 from nki.passes.analysis.steps import ENGINE_INDEX, expand

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tile_ir.verify import verify
 from transformed_kernels import ALL, five_loads, rows_of, stored, tile
 
 import nki
@@ -15,7 +16,6 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.errors import NeuronError
 from nki.cli import main
-from nki.ir.checks.verify import verify
 
 
 def test_nothing_is_done_unless_it_is_asked_for():

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tile_ir.parser import parse_kernel
+from tile_ir.verify import verify
 
 from isa.affine import Symbol, polynomial
 from isa.errors import NeuronError
 from nki.ir import Op, Register, Tensor, TracedKernel, While
-from nki.ir.checks.verify import verify
-from nki.ir.text import parse_kernel
 
 TEXT = """
 kernel scale target=trn2

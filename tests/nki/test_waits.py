@@ -6,9 +6,9 @@ from itertools import count
 import pytest
 from test_body import KERNEL
 from test_repeat import stacked
+from tile_ir.parser import parse_kernel
 
 from isa.errors import NeuronError
-from nki.ir.text import parse_kernel
 from nki.passes.lower import Expand, Schedule, Synchronise, lower
 from nki.passes.place.allocate import Allocate
 from nki.passes.synchronise import synchronise

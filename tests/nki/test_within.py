@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from ir_comparison import difference
 from reference_run import run_reference
+from tile_ir.parser import parse_kernel
+from tile_ir.verify import verify
 
 from isa.binding import bind
 from isa.errors import NeuronError
@@ -16,8 +18,7 @@ from isa.files.container import read, write
 from isa.files.text import assemble, disassemble
 from isa.program import Program
 from nki.ir import TracedKernel
-from nki.ir.checks.verify import verify
-from nki.ir.text import parse_kernel, print_kernel
+from nki.ir.text import print_kernel
 from nki.pipeline import compile_kernel
 from simulator.execute import run
 from simulator.races.happens_before import check

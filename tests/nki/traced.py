@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tile_ir.verify import verify
 
 import nki
 import nki.language as nl
 from isa.errors import NeuronError
 from isa.target import resolve
-from nki.ir.checks.verify import verify
 from nki.ir.nodes import Node, Op, TracedKernel, walk
 from nki.trace.tracer import trace
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+from tile_ir.verify import verify
+
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from nki.ir.checks.verify import verify
 from nki.ir.nodes import operations
 from nki.transformations import TRANSFORMATIONS
 

@@ -33,15 +33,15 @@ def contraction_type(instruction: Instruction, left: Shape, right: Shape) -> str
     kinds = {left.primitive.kind, right.primitive.kind}
     result = result_array(instruction)
     integers = kinds <= {"signed", "unsigned"}
+    numbers = kinds <= {"signed", "unsigned", "float"}
     require_type(
-        (integers or len(kinds) == 1)
-        and (
-            result.primitive.kind in kinds
-            or (integers and result.primitive.kind in ("signed", "unsigned", "float"))
-        ),
+        (len(kinds) == 1 and result.primitive.kind in kinds)
+        or (integers and result.primitive.kind in ("signed", "unsigned"))
+        or (numbers and result.primitive.kind == "float"),
         instruction,
         f"it makes {result} of {left} and {right}.",
-        "Operands and result are of one kind: floats, integers, complex numbers or pred.",
+        "Operands and result are of one kind: floats, integers, complex numbers or pred. Floats "
+        "may be made of integers, too.",
     )
     return result.element_type
 

@@ -56,7 +56,7 @@ class Layers:
 
 
 @dataclass
-class _Run:
+class _LayerRun:
     """Layers as lists of nodes, those of one layer like those of any other; how each operand of
     each node is found, by the layer's number."""
 
@@ -205,7 +205,7 @@ def _run(
     count: int,
     users: dict[Node, list[Node | None]],
     place: dict[Node, int],
-) -> _Run | None:
+) -> _LayerRun | None:
     """Layers that are wired alike, cut where the fewest elements go from one to the next."""
     crossing = np.zeros(2 * period + 1)
     for number in range(first, first + 2 * period):
@@ -223,10 +223,10 @@ def _run(
     return max(filter(None, found), key=lambda run: len(run.layers), default=None)
 
 
-def _stretch(nodes: list[Node], begin: int, period: int, end: int) -> _Run | None:
+def _stretch(nodes: list[Node], begin: int, period: int, end: int) -> _LayerRun | None:
     """The longest stretch of layers of which each is wired like the one before."""
     starts = range(begin, end - period + 1, period)
-    run = _Run([nodes[start : start + period] for start in starts])
+    run = _LayerRun([nodes[start : start + period] for start in starts])
     alike = [*(_alike(run, number) for number in range(len(run.layers) - 1)), False]
     best = length = at = 0
     while at < len(alike):
@@ -236,13 +236,13 @@ def _stretch(nodes: list[Node], begin: int, period: int, end: int) -> _Run | Non
         at = end + 1
     if not length:
         return None
-    run = _Run(run.layers[best : best + length + 1])
+    run = _LayerRun(run.layers[best : best + length + 1])
     while (before := _layer_before(run)) is not None:
-        run = _Run([before, *run.layers])
+        run = _LayerRun([before, *run.layers])
     return run
 
 
-def _alike(run: _Run, number: int) -> bool:
+def _alike(run: _LayerRun, number: int) -> bool:
     """Whether a layer and the one behind it are wired alike."""
     own, following = run.at[number], run.at[number + 1]
     before = run.at[number - 1] if number else {}
@@ -258,7 +258,7 @@ def _alike(run: _Run, number: int) -> bool:
     return True
 
 
-def _layer_before(run: _Run) -> list[Node] | None:
+def _layer_before(run: _LayerRun) -> list[Node] | None:
     """The layer before the first one, whatever order its nodes are in; None where there is none.
     Nodes that several layers share, and that are listed in one of them, are left out."""
     first, second = run.at[0], run.at[1]
@@ -286,7 +286,7 @@ def _layer_before(run: _Run) -> list[Node] | None:
     if len(found) < len(first) or len(set(found.values())) < len(first):
         return None
     layer = [found[node] for node in run.layers[0]]
-    extended = _Run([layer, *run.layers])
+    extended = _LayerRun([layer, *run.layers])
     return layer if _alike(extended, 0) and _alike(extended, 1) else None
 
 
@@ -303,7 +303,7 @@ class _Wires:
 
 
 def _rolled(
-    block: Block, run: _Run, users: dict[Node, list[Node | None]], taken: set[Node]
+    block: Block, run: _LayerRun, users: dict[Node, list[Node | None]], taken: set[Node]
 ) -> Node | None:
     """The block with a run of layers as one node; None where the run has to stay."""
     inside = {node for layer in run.layers for node in layer}
@@ -369,7 +369,7 @@ def _form_of(node: Node) -> NodeForm:
     return node.type, node.dims
 
 
-def _wire(run: _Run, given: list[Node], wires: _Wires) -> Node | None:
+def _wire(run: _LayerRun, given: list[Node], wires: _Wires) -> Node | None:
     """The layer's parameter for what the layers have as an operand; None where it has no form."""
     if len({_form_of(operand) for operand in given}) > 1 or len(given[0].results) > 1:
         return None
@@ -419,7 +419,7 @@ def _may_be_family(members: tuple[Node, ...], taken: set[Node]) -> bool:
 
 
 def _results(
-    run: _Run, inside: set[Node], users: dict[Node, list[Node | None]]
+    run: _LayerRun, inside: set[Node], users: dict[Node, list[Node | None]]
 ) -> list[int] | None:
     """The places in the last layer of what is used behind it; None where other layers' is too."""
     for layer in run.layers[:-1]:

@@ -141,36 +141,36 @@ def _meet(shared: DividedSteps) -> None:
         steps.append(Barrier())
 
 
-class _Stretch(NamedTuple):
+class _ChosenWays(NamedTuple):
     """Choices for all steps up to one, in how many ns, linked to those before."""
 
     ns: float
-    before: _Stretch | None
+    before: _ChosenWays | None
     chosen: tuple[StepDivision, ...]
 
 
-_NOTHING = _Stretch(0.0, None, ())
+_NOTHING = _ChosenWays(0.0, None, ())
 
 
 def _cheapest(ways: Sequence[Sequence[StepDivision]]) -> tuple[float, list[StepDivision]]:
     """How every step is done in the least time, by dynamic programming over where cores meet.
     Steps of core 0 alone follow each other; all else is in segments between barriers."""
-    alone = [_NOTHING] + [_Stretch(math.inf, None, ())] * len(ways)
-    both = [_Stretch(math.inf, None, ())] * (1 + len(ways))
+    alone = [_NOTHING] + [_ChosenWays(math.inf, None, ())] * len(ways)
+    both = [_ChosenWays(math.inf, None, ())] * (1 + len(ways))
     for at, choices in enumerate(ways):
         best = min(alone[at], both[at], key=_ns)
         meeting = BARRIER if at else 0.0
         start = alone[at] if alone[at].ns <= both[at].ns + BARRIER else both[at]
         ns = start.ns + choices[0].ns[0] + (BARRIER if start is both[at] else 0.0)
         if ns < alone[at + 1].ns:
-            alone[at + 1] = _Stretch(ns, start, (choices[0],))
+            alone[at + 1] = _ChosenWays(ns, start, (choices[0],))
         if max(choices[0].ns) < LEAST:
             continue
         for seed in choices[1:]:
             for end, ns, chosen in _segments(ways, at, seed):
                 if best.ns + meeting + ns < both[end].ns:
-                    both[end] = _Stretch(best.ns + meeting + ns, best, chosen)
-    last: _Stretch | None = min(alone[-1], both[-1], key=_ns)
+                    both[end] = _ChosenWays(best.ns + meeting + ns, best, chosen)
+    last: _ChosenWays | None = min(alone[-1], both[-1], key=_ns)
     assert last is not None
     ns, found = last.ns, []
     while last is not None:
@@ -179,7 +179,7 @@ def _cheapest(ways: Sequence[Sequence[StepDivision]]) -> tuple[float, list[StepD
     return ns, found[::-1]
 
 
-def _ns(stretch: _Stretch) -> float:
+def _ns(stretch: _ChosenWays) -> float:
     return stretch.ns
 
 

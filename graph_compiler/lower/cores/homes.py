@@ -5,8 +5,8 @@
   only between the same two barriers.
 - All other buffers are shared.
 
-A core's part of a split or shared buffer becomes a buffer that begins where the part begins, so
-that neighbouring steps number their rows alike and can be fused (`graph_compiler.lower.groups`).
+A core's part of a split or shared buffer becomes a buffer that begins where the part begins. So
+neighbouring steps number their rows alike and can be fused (`graph_compiler.lower.groups`).
 """
 
 from __future__ import annotations

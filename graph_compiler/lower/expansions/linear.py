@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from graph_compiler.hlo.operators.convolution import places_of
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.expansions.expansions import Expansion, Text, braces
+from isa.dtypes import DTYPES
 
 if TYPE_CHECKING:
     from graph_compiler.schedule.nodes import Node
@@ -23,10 +24,12 @@ summed in fp32: CHUNK * 255**2 is below 2**24, so that sums are exact."""
 
 
 def dot(node: Node) -> str | None:
-    """A dot of integers, which wraps around as its result's type does."""
+    """A dot of integers, which wraps around as its result's type does, or gives floats."""
     item = node.instruction
     assert item is not None
     row = PRIMITIVE_TYPES[node.type]
+    if row.is_float:
+        return _of_floats(node)
     if not (row.is_integer or row.kind == "boolean") or row.bits > 32:
         return None
     numbers = item.attribute("dot_dimension_numbers")
@@ -51,6 +54,36 @@ def dot(node: Node) -> str | None:
     small = count * rows * columns * depth_size <= SMALL or row.kind == "boolean"
     result = (_summed if small else _in_parts)(text, *matrices)
     return text.module([text.reshape(result, [*batch, *free[0], *free[1]])])
+
+
+def _of_floats(node: Node) -> str | None:
+    """A dot that gives floats, of integers or of integers and floats: a dot of floats. Integers
+    become the floats' type (bf16 where there are none) if it has them all, or else fp32."""
+    text = Text(node)
+    rows = [PRIMITIVE_TYPES[text.type(name)] for name in text.operands]
+    integers = [row for row in rows if row.is_integer and row.bits <= 32]
+    floats = [row for row in rows if row.is_float]
+    if not integers or len(integers) + len(floats) != 2:
+        return None
+    wide = max(row.bits for row in integers)
+    candidates = floats or [PRIMITIVE_TYPES["bf16"]]
+    exact = [row.name for row in candidates if row.dtype and _digits(row.dtype) >= wide]
+    type = exact[0] if exact else "f32"
+    assert node.instruction is not None
+    numbers = node.instruction.attribute("dot_dimension_numbers")
+    more = ", ".join(
+        f"{side}_{kind}_dims={braces(axes)}"
+        for kind in ("batch", "contracting")
+        for side in ("lhs", "rhs")
+        if (axes := getattr(numbers, f"{side}_{kind}_dimensions"))
+    )
+    sides = [text.convert(name, type) for name in text.operands]
+    return text.module([text.add(node.type, node.dims, "dot", sides, more)])
+
+
+def _digits(dtype: str) -> int:
+    """The binary digits of a float type's numbers."""
+    return DTYPES[dtype].mantissa_bits + 1
 
 
 def _summed(text: Text, left: str, right: str) -> str:

@@ -72,7 +72,7 @@ class MemberOperand(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _BatchRows:
     """The batch and the rows of a step: axes with the strides of its operands."""
 
     batch: tuple[Axis, ...]
@@ -95,7 +95,7 @@ class _Rows:
 
 
 @dataclass(frozen=True)
-class RowNest(_Rows):
+class RowNest(_BatchRows):
     """A loop nest: the batch and the rows, axes of its own, and the axes within a row."""
 
     loop: LoopNest
@@ -140,7 +140,7 @@ TARGET, LEFT, RIGHT = range(3)
 
 
 @dataclass(frozen=True)
-class RowProduct(_Rows):
+class RowProduct(_BatchRows):
     """A product whose left operand has the rows. `across`: elements from column to column of the
     target."""
 

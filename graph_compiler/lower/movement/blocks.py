@@ -38,7 +38,7 @@ def emit_dynamic_copy(device: DeviceProgram, step: DynamicCopy, words: Sequence[
     scales = [step.outside[axis] for axis, _ in step.starts]
     sizes, (outside, inside) = collapsed(step.counts, [step.outside, step.inside])
     axes: list[Axis] = list(zip(sizes, outside, inside))
-    mover = _Mover(device, step.size, array, block, axes, step.writes)
+    mover = _BlockMover(device, step.size, array, block, axes, step.writes)
     types = [type for _, type in step.starts]
     if not step.batch:
         indices = [index_of(device, place, type, 1) for place, type in zip(starts, types)]
@@ -120,7 +120,7 @@ def distance_of(
     return device.builder.register(clamped(indices, scales, room), "distance")
 
 
-class _Mover:
+class _BlockMover:
     """Copies of blocks between two places."""
 
     def __init__(

@@ -16,7 +16,7 @@ _MOST = 16
 """Copies that a gather becomes at most."""
 
 
-class _Run(NamedTuple):
+class _PlaceRun(NamedTuple):
     """So many `places`, each `step` behind the one before, each taken `repeats` times in turn."""
 
     first: int
@@ -51,7 +51,9 @@ def gather(scheduler: Scheduler, node: Node) -> View | None:
     outer = [0 if number == axis else next(kept) for number in range(len(operand.dims))]
     at, step = 0, target.strides[places[0]]
 
-    def view(of: View, along: tuple[int, int], others: list[int], run: _Run, first: int) -> View:
+    def view(
+        of: View, along: tuple[int, int], others: list[int], run: _PlaceRun, first: int
+    ) -> View:
         """The elements of a run: those places, and how often each, instead of the dimension."""
         dims, strides = list(operand.dims), others
         dims[axis : axis + 1] = [run.places, run.repeats]
@@ -72,7 +74,7 @@ def gather(scheduler: Scheduler, node: Node) -> View | None:
     return target
 
 
-def _runs(places: list[int]) -> Iterator[_Run]:
+def _runs(places: list[int]) -> Iterator[_PlaceRun]:
     """Places as few runs, one after the other."""
     groups: list[tuple[int, int]] = []
     for place in places:
@@ -89,5 +91,5 @@ def _runs(places: list[int]) -> Iterator[_Run]:
             if count > 1 and here != step:
                 break
             count, step = count + 1, here
-        yield _Run(first, count, step, repeats)
+        yield _PlaceRun(first, count, step, repeats)
         at += count

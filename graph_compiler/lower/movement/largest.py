@@ -85,10 +85,10 @@ def emit_largest(rows: SortRows, outputs: Any, inputs: Any) -> None:
     """The first elements in order, of rows for which `wanted` is known."""
     own = wanted(rows.sort)
     assert own is not None
-    _Search(rows, own).run(outputs, inputs)
+    _LargestOfRows(rows, own).run(outputs, inputs)
 
 
-class _Search:
+class _LargestOfRows:
     """The first elements of up to 128 rows."""
 
     def __init__(self, rows: SortRows, own: _Wanted) -> None:

@@ -41,7 +41,7 @@ def emit_scatter(device: DeviceProgram, step: ScatterKernel, words: Sequence[Any
     if plan is None:
         _one_by_one(device, step, words)
     else:
-        _Rows(device, step, words, plan).run()
+        _UpdateRows(device, step, words, plan).run()
 
 
 COLUMNS = 2048
@@ -137,7 +137,7 @@ def _parts(
             yield at + first, to + second, dims
 
 
-class _Rows:
+class _UpdateRows:
     """Many updates at a time."""
 
     def __init__(

@@ -46,7 +46,7 @@ def emit_sort(device: DeviceProgram, sort: SortKernel, words: Sequence[Any]) -> 
         if searched:
             emit_largest(rows, outputs, inputs)
         else:
-            _Rows(rows).run(outputs, inputs)
+            _SortedRows(rows).run(outputs, inputs)
 
 
 def sort_ns(device: DeviceProgram, sort: SortKernel) -> float:
@@ -63,7 +63,7 @@ def exchange_ns(device: DeviceProgram, sort: SortKernel) -> float:
     return tiles * stages * _OPERATIONS * (count / clock + STARTED)
 
 
-class _Rows:
+class _SortedRows:
     """Up to 128 rows, one a partition."""
 
     def __init__(self, tiles: SortRows) -> None:

@@ -46,7 +46,7 @@ def emit_permuted(
     """A nest or a part of it, box by box, `computed` before its order changes. `operands`: the
     target and the source, which begin so many elements behind their places."""
     form = plan.form
-    mover = _Mover(device, plan, operands, computed)
+    mover = _BoxMover(device, plan, operands, computed)
     counts = [axis.count // block for axis, block in zip(form.axes, plan.blocks)]
     boxes = math.prod(counts)
     unrolled = UNROLLED if boxes <= _BOXES else 1
@@ -69,7 +69,7 @@ def emit_permuted(
 
 
 @dataclass(frozen=True, slots=True)
-class _Mover:
+class _BoxMover:
     """Moves boxes."""
 
     device: DeviceProgram

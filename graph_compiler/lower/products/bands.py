@@ -45,8 +45,8 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KernelPart:
-    """Some features, the columns of the window from `begin` to `end` that they are for, every one
-    or those `pace` apart, and how many places of these, down and across, partitions have them for.
+    """Some features, and the columns of the window from `begin` to `end` that they are for: every
+    one, or those `pace` apart. Partitions have them for so many places of these, down and across.
     The last one across has only so many features, where `last` is not 0."""
 
     first: int

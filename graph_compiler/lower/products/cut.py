@@ -95,9 +95,9 @@ class _Item(NamedTuple):
 
 
 class _Begun(NamedTuple):
-    """Elements of a batch whose first left operands, and columns of the right one in blocks of a
-    width, are loaded when they are first used, or `ahead` of the products before. `keeps`: whether
-    the columns stay for all rows."""
+    """Elements of a batch whose first operands are loaded when they are first used, or `ahead` of
+    the products before: the left ones, and columns of the right one in blocks of a width. `keeps`:
+    whether the columns stay for all rows."""
 
     places: Elements
     left: _Left

@@ -1,7 +1,7 @@
 """Results of a convolution that are on chip: element-wise work behind it, and what is stored.
 
-Nests that compute each element of a result of its own, and of what is the same for all pixels or
-has an element for each, find the result in PSUM. Their own results are stored instead of it.
+A nest may compute each element of a result of its own, and of what is the same for all pixels or
+has an element for each. Such a nest finds the result in PSUM. Its own result is stored instead.
 """
 
 from __future__ import annotations

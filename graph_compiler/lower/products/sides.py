@@ -170,9 +170,9 @@ class Sides:
     def of_rows_together(
         self, rows: Sequence[ElementRun], batch: tuple[int, int], offset: Any
     ) -> list[list[NkiTensor]]:
-        """What `of_rows` returns, for each of several runs, as far apart from one another, of each
-        of several elements of a batch, so far apart, that are loaded in one transfer. The last runs
-        may have one row fewer."""
+        """What `of_rows` returns for each of several runs, of each of several elements of a batch,
+        that are loaded in one transfer. Runs are equally far apart, and so are the elements. The
+        last runs may have one row fewer."""
         device, depth, elements = self.device, self.depth, self.depth.elements
         (step, number), many, most = batch, len(rows), rows[0].count
         full = sum(run.count == most for run in rows)

@@ -4,7 +4,7 @@ Frameworks write gelu, silu, erf and their like as dozens of element-wise operat
 from version to version. A value that depends on one other value alone is a function of it; that
 function is evaluated at sample points in float64, and compared with the functions of the scalar
 engine. What agrees as far as the constants and the operations of the graph are exact becomes one
-operation, which is nearer to what the graph means than the graph's own rounding.
+operation. That is nearer to what the graph means than the graph's own rounding.
 """
 
 from __future__ import annotations

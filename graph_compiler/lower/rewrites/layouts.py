@@ -134,8 +134,8 @@ _ROUNDED = frozenset({"convert"})
 _QUOTIENTS = frozenset({"divide"})
 
 _LONG = 4
-"""How many times as many keys as columns weights have from which on it is less to divide results,
-which must have their rows along partitions, and to transpose them, than to divide weights."""
+"""How many times as many keys as columns weights have at least where results are divided and not
+weights. Results must then have their rows along partitions, and are transposed."""
 
 _IN_QUADRANTS = frozenset({32, 64, 128})
 """Elements of which several fill the partitions."""

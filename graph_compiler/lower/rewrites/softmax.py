@@ -44,8 +44,9 @@ def factors_behind_maxima(block: Block) -> None:
 
     Before: `y = x * c`, or a choice of that and a number, and `exp(y - max(y))`; after: `exp(x * c
     + max(x) * -c)`, where c is positive. Rounding keeps the order of numbers, so the largest is the
-    same one. A number that is chosen is divided by c, if that times c is the number again, or a
-    neighbour of it that is so far from it that no exponential tells which of both it was.
+    same one. A number that is chosen is divided by c, if the quotient or a neighbour of it, times
+    c, is the number again. So is one that is so far from zero that no exponential tells whether it
+    was rounded.
     """
     uses = block.uses()
     added: dict[Node, list[Node]] = {}

@@ -16,17 +16,8 @@ from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, TracedKernel,
 
 
 def print_kernel(kernel: TracedKernel) -> str:
-    """The text of a kernel, ending in a line feed. `parse_kernel` gives the kernel back."""
+    """The text of a kernel, ending in a line feed."""
     return Printer().kernel(kernel)
-
-
-def print_nodes(nodes: Iterable[Node]) -> str:
-    """The text of some nodes alone, without the declarations of what they use."""
-    printer = Printer(show_locations=False)
-    nodes = list(nodes)
-    printer.number(nodes)
-    printer.block(nodes, "")
-    return "".join(line + "\n" for line in printer.lines)
 
 
 def registers_of(nodes: list[Node]) -> list[Register]:
@@ -87,11 +78,10 @@ def quote(text: str) -> str:
 
 
 class Printer:
-    """Collects the lines of one text. `show_locations` prints `loc=` and the location table."""
+    """Collects the lines of one text."""
 
-    def __init__(self, show_locations: bool = True) -> None:
+    def __init__(self) -> None:
         self.lines: list[str] = []
-        self.show_locations = show_locations
         self._locations: dict[SourceLocation, int] = {}
         self._labels: dict[Op, int] = {}
 
@@ -196,7 +186,7 @@ class Printer:
         return text + self._location(register.location)
 
     def _location(self, location: Any) -> str:
-        if location is None or not self.show_locations:
+        if location is None:
             return ""
         resolved = locations.resolve(location)
         if resolved is None:

@@ -1,8 +1,8 @@
 """Out-of-bounds views: they may exist, and are an error when an operation uses one.
 
 Kernels form the view of the next tile before they test whether there is a next tile (nki-library
-core/output_projection/output_projection_tkg.py, `if h_2_idx < cfg.h_2_size`), or the slice of a
-core whose share is empty (experimental/loss/cross_entropy.py, `positions_per_core`).
+core/output_projection/output_projection_tkg.py, `if h_2_idx < cfg.h_2_size`). Others form the slice
+of a core whose share is empty (experimental/loss/cross_entropy.py, `positions_per_core`).
 """
 
 from __future__ import annotations

@@ -426,8 +426,8 @@ class NkiTensor(ShapeViews, Shown, NoNumber):
     def select(self, dim: int, index: Any) -> NkiTensor:
         """One element of a dimension, which goes away (dimension 0 stays with size 1 on chip).
 
-        `index` is an int, a loop variable, a register, or an SBUF tensor of one element that
-        holds the index at run time (then not of dimension 0 on chip, and once per view).
+        `index` is an int, a loop variable, a register, or an SBUF tensor of one element that holds
+        the index at run time. Such a tensor picks from no dimension 0 on chip, and once per view.
 
         >>> import numpy as np, nki, nki.language as nl
         >>> @nki.jit

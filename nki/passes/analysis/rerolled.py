@@ -23,10 +23,10 @@ as to walk through them."""
 def repeated(
     order: Integers, body: Body, dependences: Dependences, operand: Integers, alone: Flags
 ) -> list[Repetition]:
-    """Repetitions in the order: a period apart are steps that differ in addresses at most, with the
-    same markers of storage, and follow steps that are a period apart in all periods, or the same
-    ones in all. `operand` numbers the operand of each of `body.accesses`, but for where it is.
-    Steps that are `alone`, those of loops, and those that nothing moves across are like no others.
+    """Repetitions in the order. Steps a period apart differ in addresses at most, and have the same
+    markers of storage. They follow steps that are a period apart in all periods, or the same ones
+    in all. `operand` numbers the operand of each of `body.accesses`, but for where it is. Steps
+    that are `alone`, those of loops, and those that nothing moves across are like no others.
     """
     if order.size < REPEATING:
         return []

@@ -9,7 +9,7 @@ In the order in which they run:
    dependences (`precedence`), with engines and free memory as resources.
 5. `schedule`, after allocation: the order of the machine instructions of basic blocks.
 
-`list_schedule` is the list scheduler of both, `schedule` has what operations cost, `trips` has trip
-counts, `modelled` times a piece of code by the event model, `independent` says of which loops that
-is not necessary.
+`list_schedule` is the list scheduler of both. `schedule` has what operations cost, `trips` has trip
+counts. `modelled` times a piece of code by the event model, and `independent` says of which loops
+that is not necessary.
 """

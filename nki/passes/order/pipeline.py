@@ -110,7 +110,7 @@ class Pipeline:
     name = "pipeline"
 
     def run(self, kernel: TracedKernel) -> TracedKernel:
-        bodies = [_Body(kernel, body).run() for body in kernel.bodies]
+        bodies = [_PipelinedBody(kernel, body).run() for body in kernel.bodies]
         if all(new is old for new, old in zip(bodies, kernel.bodies)):
             return kernel
         return kernel.with_bodies(bodies, kernel.tensors)
@@ -120,7 +120,7 @@ def pipelined(kernel: TracedKernel, nodes: list[Node]) -> list[Node]:
     """Some nodes of a body on their own, the first of which is a loop, pipelined. (Ahead of them
     stand the tensors that they take from outside.)"""
     outside = from_outside(nodes)
-    return _Body(kernel, [*outside, *nodes]).run()[len(outside) :]
+    return _PipelinedBody(kernel, [*outside, *nodes]).run()[len(outside) :]
 
 
 def _timed_trips(node: Loop) -> int:
@@ -135,7 +135,7 @@ _Order = list[int] | None
 """The numbers of operations, as they are to come; None: in the author's order."""
 
 
-class _Body:
+class _PipelinedBody:
     """The body of one core. `position` is that of the next operation, as live ranges count."""
 
     def __init__(self, kernel: TracedKernel, body: list[Node], share: float = 1.0) -> None:
@@ -161,7 +161,7 @@ class _Body:
         if turns(nodes, self.target):
             return nodes
         if self.share > LEAST:
-            other = _Body(self.kernel, self.body, self.share * SMALLER)
+            other = _PipelinedBody(self.kernel, self.body, self.share * SMALLER)
             found = other.run()
             if found is not self.body:
                 return found
@@ -217,7 +217,7 @@ class _Body:
         self.position += len(operations)
         if len(operations) < FEW:
             return nodes
-        stretch = _Stretch(self, operations, begun(nodes), start, variables, around)
+        stretch = _PipelinedStretch(self, operations, begun(nodes), start, variables, around)
         if len(operations) <= WINDOW and stretch.fit_at_once(self.live.capacity):
             return nodes
         if len(operations) > SAMPLE:
@@ -232,7 +232,7 @@ class _Body:
         used = begun(result)
         return [*result, *[op for tensor, op in stretch.begins.items() if tensor not in used]]
 
-    def _order(self, stretch: _Stretch) -> _Order:
+    def _order(self, stretch: _PipelinedStretch) -> _Order:
         """The order that takes the least time."""
         sample = stretch
         if len(stretch.operations) > SAMPLE:
@@ -261,7 +261,7 @@ class _Body:
             return order.numbers if sample is stretch else stretch.order(order.window).numbers
         return None
 
-    def _keeps_busy(self, sample: _Stretch) -> bool:
+    def _keeps_busy(self, sample: _PipelinedStretch) -> bool:
         """Whether an engine is busy all the time in the middle of a stretch that is longer than its
         sample: by how much longer a quarter of that takes than an eighth. Stretches whose quarters
         take the same times for the same tensors get one answer."""
@@ -323,14 +323,14 @@ class _Found(NamedTuple):
     reach: int
 
 
-class _Stretch:
+class _PipelinedStretch:
     """Operations that may change places: the first is at a position of a body. `begins` are the
     markers of their tensors, `variables` those of the loops around, `around` is the innermost of
     these, if there is one: so many of its `trips` are timed."""
 
     def __init__(
         self,
-        body: _Body,
+        body: _PipelinedBody,
         operations: list[Op],
         begins: Mapping[Tensor, Op],
         start: int,
@@ -346,10 +346,12 @@ class _Stretch:
         self.trips = 1 if around is None else _timed_trips(around)
         self._found: list[_Found] = []
 
-    def first(self, count: int) -> _Stretch:
+    def first(self, count: int) -> _PipelinedStretch:
         """The first of its operations."""
         first = self.operations[:count]
-        return _Stretch(self.body, first, self.begins, self.start, self.variables, self.around)
+        return _PipelinedStretch(
+            self.body, first, self.begins, self.start, self.variables, self.around
+        )
 
     def in_order(self, order: Sequence[int]) -> list[Op]:
         """Its operations by their numbers, with the markers of tensors where these are first

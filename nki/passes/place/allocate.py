@@ -235,9 +235,9 @@ def place(
     """(start partition, byte offset) of the tensors of one memory.
 
     Round robin in the author's order where that fits. Else whatever fits: lowest gap first, then
-    all live ranges in view, largest first, then tensors of few rows beside each other, then an
-    exact search if `search` is set and the `solver` extra is there. `movable()` are the tensors
-    that may start at any partition that engines can address; the others start at 0.
+    all live ranges in view, largest first, then tensors of few rows beside each other. The last way
+    is an exact search, if `search` is set and the `solver` extra is there. `movable()` are the
+    tensors that may start at any partition that engines can address; the others start at 0.
     """
     capacity, bank = _geometry(memory, target)
     fixed = _fixed(lives)

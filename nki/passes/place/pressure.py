@@ -50,16 +50,16 @@ def relieved(body: list[Node], target: Target, part: float = 1.0) -> list[Node] 
         Memory.psum: int(part * target.psum_bytes_per_partition.value),
     }
     try:
-        return _Level(body, target, capacity, frozenset()).run()
-    except _NoRoom:
+        return _OrderLevel(body, target, capacity, frozenset()).run()
+    except _NothingMoves:
         return None
 
 
-class _NoRoom(Exception):
+class _NothingMoves(Exception):
     """Nothing that can move makes room for an operation."""
 
 
-class _Level:
+class _OrderLevel:
     """One list of nodes. `capacity` is what the loops around leave, by memory."""
 
     def __init__(
@@ -100,7 +100,7 @@ class _Level:
 
     def _close(self, stretch: list[Op]) -> None:
         if stretch:
-            _Stretch(self, stretch).run()
+            _MovableStretch(self, stretch).run()
             stretch.clear()
 
     def _take(self, node: Node) -> None:
@@ -111,7 +111,7 @@ class _Level:
             inner = self.variables
             if isinstance(node, Loop):
                 inner = inner | {node.variable}
-            body = _Level(node.body, self.target, left, inner).run()
+            body = _OrderLevel(node.body, self.target, left, inner).run()
             node = with_body(node, body)
         self.result.append(node)
         self.end(tensors)
@@ -144,10 +144,10 @@ class _Level:
                 self.used[tensor.memory] -= tensor.row_bytes
 
 
-class _Stretch:
+class _MovableStretch:
     """Operations of one level that may change places."""
 
-    def __init__(self, level: _Level, operations: list[Op]) -> None:
+    def __init__(self, level: _OrderLevel, operations: list[Op]) -> None:
         self.level = level
         self.operations = operations
         self.done = [False] * len(operations)
@@ -172,7 +172,7 @@ class _Stretch:
             if not self.done[number]:
                 self._emit_with_needs(number)
         if not all(self.done):
-            raise _NoRoom
+            raise _NothingMoves
         self.level.result += [self.operations[number] for number in self.order]
 
     def _emit_with_needs(self, number: int) -> None:
@@ -183,7 +183,7 @@ class _Stretch:
         for one in needs:
             while short := self.level.missing(self.operations[one]):
                 if not self._advance(number, short, wanted) and not self._postpone(short, wanted):
-                    raise _NoRoom
+                    raise _NothingMoves
             self._emit(one)
 
     def _emit(self, number: int) -> None:

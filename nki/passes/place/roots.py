@@ -13,16 +13,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from isa.affine import Affine, Polynomial, prove_nonnegative
+from isa.affine import Affine, Polynomial, bounds, prove_nonnegative, symbols_of
 from isa.affine.bounds import extremes
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
 from isa.operations.control import StorageBegin
 from isa.program import Guard
-from nki.ir.checks.verify import is_negative, reach
 from nki.ir.locations import resolve
 from nki.ir.nodes import Access, LimitedAccess, Node, Op, Tensor, TracedKernel, bytes_of, tensors_of
 from nki.ir.replace import AccessReplacer, seen_through
+from nki.ir.views.pattern import ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,14 @@ class ResolveRoots:
             return kernel
         guards: dict[str, Guard] = {guard.text: guard for guard in kernel.guards}
         declared = {*kernel.parameters, *kernel.results}
-        bodies = [_Body(kernel, guards, declared).nodes(body) for body in kernel.bodies]
+        bodies = [_RootedBody(kernel, guards, declared).nodes(body) for body in kernel.bodies]
         tensors = [t for t in kernel.tensors if t.within is None or t in declared]
         resolved = kernel.with_bodies(bodies, tensors, kernel.placement)
         resolved.guards = list(guards.values())
         return resolved
 
 
-class _Body(AccessReplacer):
+class _RootedBody(AccessReplacer):
     """Rewrites the body of a core. `used` are the tensors whose bytes may hold something, at first
     the parameters, by the tensor that they lie in. `declared` collects those that the program has
     to know. `alone` says that no other core may have used any."""
@@ -120,7 +120,7 @@ class _Body(AccessReplacer):
         if any(type(count) is int and count == 0 for count in shape):
             return True
         size = DTYPES[access.dtype].size
-        low, high = reach(access.offset, shape, strides)
+        low, high = (access.offset + end for end in ends(shape, strides))
         decided = True
         for distance in (low * size, bytes_of(tensor) - (high + 1) * size):
             if prove_nonnegative(distance):
@@ -148,4 +148,20 @@ def _apart(tensor: Tensor, first: Any, other: Tensor) -> bool:
     return bool(
         prove_nonnegative(its - first - bytes_of(tensor))
         or prove_nonnegative(first - its - bytes_of(other))
+    )
+
+
+def is_negative(distance: Any) -> bool:
+    """Whether a form is known to be negative for some values that its variables take."""
+    proven = prove_nonnegative(distance)
+    exact = _exact(distance) and bounds(distance)[0] is not None
+    return not proven and (proven is not None or exact)
+
+
+def _exact(form: Any) -> bool:
+    """Whether interval bounds of the form are reached: no launch symbols are in it."""
+    if not isinstance(form, Affine):
+        return type(form) is int
+    return not symbols_of(form) and all(
+        type(variable.lower) is int and type(variable.upper) is int for variable, _ in form.terms
     )

@@ -100,13 +100,13 @@ def spilled(
     """
     spills = Spills(memory)
     try:
-        nodes = _Level(body, capacity, _Pass(target, numbering, spills, movable)).run()
-    except _NoRoom:
+        nodes = _SpillLevel(body, capacity, _Pass(target, numbering, spills, movable)).run()
+    except _SpillsTooLittle:
         return None
     return nodes, spills
 
 
-class _NoRoom(Exception):
+class _SpillsTooLittle(Exception):
     """What is used at once is more than there is room for."""
 
 
@@ -157,7 +157,7 @@ class _Resident:
     used: int
 
 
-class _Level:
+class _SpillLevel:
     """One list of nodes; `capacity` is what is left for the tensors that begin in it."""
 
     def __init__(self, nodes: list[Node], capacity: int, shared: _Pass) -> None:
@@ -194,7 +194,7 @@ class _Level:
             left = self.capacity - sum(map(self.room, tensors))
             inner = min(self.shared.most_live(node.body), left)
             if inner == left:
-                node = with_body(node, _Level(node.body, left, self.shared).run())
+                node = with_body(node, _SpillLevel(node.body, left, self.shared).run())
         self._make_room(tensors, inner)
         for tensor in tensors:
             if tensor not in self.resident:
@@ -216,7 +216,7 @@ class _Level:
         while self.taken + missing + inner > self.capacity:
             others = self.resident.keys() - self.fixed - set(tensors)
             if not others:
-                raise _NoRoom
+                raise _SpillsTooLittle
             self._spill(max(others, key=self._distance))
 
     def _distance(self, tensor: Tensor) -> tuple[int, ...]:

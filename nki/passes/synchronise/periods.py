@@ -92,10 +92,10 @@ def _recurs(
     What is known of a stream grows by what the stream has grown (`grown`), or not at all, if it is
     from before. A walk compares what is known of a stream, and positions in it: two that grow
     compare alike in every period, and so do two that stay. Where one that stays is less than all
-    that grow, it always is, as these become more. (And what has grown by chance, to what another
-    has that stays, was less than that one.) So the next period finds the same, and leaves behind a
-    state that differs in the same way. (An event that steps of all periods follow is known to their
-    engine from the first.)
+    that grow, it always is, as these become more. What has grown by chance, to what another has
+    that stays, was less than that one. The next period therefore finds the same, and leaves behind
+    a state that differs in the same way. (An event that steps of all periods follow is known to
+    their engine from the first.)
     """
     at = walk.at - walk.base
     completions = walk.completions[-1]

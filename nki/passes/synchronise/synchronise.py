@@ -68,10 +68,11 @@ class Outside(NamedTuple):
     """What a loop looks like from outside.
 
     `known` says which streams each engine knows to have finished the loop when it leaves, because
-    of an event that each iteration has, so that what the stream did ahead of the loop is over too;
-    if it may not have run, what it knows says nothing. `certain` are the streams with such an
-    event, `streams` those that touch something. `primed` maps (producer engine, consumer engine) to
-    the moment at which the consumer first takes a token that the producer has given ahead.
+    of an event that each iteration has. What such a stream did ahead of the loop is over too. If
+    the loop may not have run, what an engine knows says nothing. `certain` are the streams with
+    such an event, `streams` those that touch something. `primed` maps (producer engine, consumer
+    engine) to the moment at which the consumer first takes a token that the producer has given
+    ahead.
     """
 
     streams: list[int]

@@ -201,8 +201,8 @@ class Walk:
         self.at = end
 
     def _events(self, name: int) -> Iterable[Event]:
-        """The events that a number of `Dependences` stands for: distance * space + n, where n is
-        the completion of a step, its issue, a loop in one stream, or, from `ready` on, all that a
+        """The events that a number of `Dependences` stands for: distance * space + n. Here n is the
+        completion of a step, its issue, or a loop in one stream. From `ready` on it is all that a
         touch of a loop had to wait for. None where it was before the first iteration."""
         core = self.core
         distance, name = divmod(name, core.space)

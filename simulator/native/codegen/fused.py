@@ -39,7 +39,7 @@ def emulated(f: FunctionText, left: Value, right: Value, addend: Value) -> Value
     """left * right + addend in fp32 vectors, rounded once, without an instruction for it.
 
     The product is exact in double. The sum is rounded to odd: where it is not exact, its last bit
-    is set, towards the exact value, so that rounding it to fp32 gives what rounding the exact value
+    is set, towards the exact value. Rounding it to fp32 then gives what rounding the exact value
     would (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums", IEEE Transactions
     on Computers 57, 2008).
     """

@@ -37,8 +37,8 @@ MEETING = Structure(
 """What a record says of a meeting: the addresses of the two arrays of its `Attendance`, how many
 cores there are, and the place of its own among them; the number of the meeting that it has come to,
 -1 where Python was told of it. Of an exchange also: the address of the records that cores have come
-with, the places of the core that it receives from and of the one that it sends to, and numbers for
-the forms of both tiles."""
+with, and the places of the core that it receives from and of the one that it sends to. Numbers
+stand for the forms of both tiles."""
 
 _PYTHON, _OVER = range(2)
 """Words of `Attendance.state`."""

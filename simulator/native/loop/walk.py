@@ -1,9 +1,9 @@
 """The native program loop: runs the instruction streams of a program over packed records.
 
 Streams take turns as by `simulator.streams.take_turns`, so that instructions are executed in the
-same order. A record has the waits and updates of its instruction, the operands at addresses that
-registers decide, the operands that have to be initialised and those that become so, and the jobs:
-micro-kernels with their argument words. Where something is amiss, and for instructions without
+same order. A record has the waits and updates of its instruction, and its jobs: micro-kernels with
+their argument words. It also has the operands at addresses that registers decide, those that have
+to be initialised, and those that become so. Where something is amiss, and for instructions without
 native code, the loop calls back into Python, which executes the instruction and says how to go on.
 `simulator.native.loop.records` packs the records.
 

@@ -17,12 +17,12 @@ and the rule by which they are used is:
     with a and b the smallest non-zero magnitudes of the loaded tile and of the strip, both are
     normal, and their (unbiased) exponents add up to -112 or more.
 
-Then bfloat16 numbers of 8 bits are multiples of 2**(exponent - 7), so that all products, their
-exact sums, and these rounded to 24 bits are multiples of 2**(-112 - 14) = 2**-126, the smallest
-normal fp32 number: a sum is zero or normal. Infinities and NaN take part as in FMAs (the sign and
-payload of NaN are made canonical when results are stored). Strips where the rule does not hold are
-tried a vector at a time. For those that are left, and for operands of other dtypes, everything is
-widened and FMAs are used.
+Then bfloat16 numbers of 8 bits are multiples of 2**(exponent - 7). So all products, their exact
+sums, and these rounded to 24 bits are multiples of 2**(-112 - 14) = 2**-126, the smallest normal
+fp32 number: a sum is zero or normal. Infinities and NaN take part as in FMAs (the sign and payload
+of NaN are made canonical when results are stored). Strips where the rule does not hold are tried a
+vector at a time. For those that are left, and for operands of other dtypes, everything is widened
+and FMAs are used.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ class LargestOfRows:
         return f.text()
 
 
-class _Search:
+class _ValueSearch:
     """Where SLOTS values are in a row of fp32 elements."""
 
     def __init__(self, f: StructureText, from_last: bool) -> None:
@@ -259,7 +259,7 @@ class Positions:
     def text(self, name: str) -> str:
         f = StructureText(name)
         lines = Lines(f, (self.result, self.data, self.values))
-        search_ = _Search(f, from_last=False)
+        search_ = _ValueSearch(f, from_last=False)
         count = lines.sizes[1]
 
         def row(rows: list[Value]) -> None:
@@ -289,7 +289,7 @@ class Replace:
         f = StructureText(name)
         others = () if self.positions is None else (self.positions,)
         lines = Lines(f, (self.result, self.data, self.values, *others))
-        search_ = _Search(f, from_last=True)
+        search_ = _ValueSearch(f, from_last=True)
         count = lines.sizes[1]
         pattern = f.word(lines.used, f"i{DTYPES[self.result.dtype].bits}")
 

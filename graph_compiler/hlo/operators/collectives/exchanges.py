@@ -272,10 +272,10 @@ class AllToAll(Collective):
 class RaggedAllToAll(Collective):
     """Runs of rows of any length go to the ranks of the group, into rows of their outputs.
 
-    Operands are the input, the output and four vectors with one number (or k numbers) for each
-    rank of the group: where a run starts in the input, how long it is, where it starts in the
-    output of the rank that it goes to, and how long the runs are that come from each rank. Rows
-    that nothing goes to stay as they are in operand 1.
+    Operands are the input, the output and four vectors with one number (or k numbers) for each rank
+    of the group. The first three say where a run starts in the input, how long it is, and where it
+    starts in the output of the rank that it goes to. The last says how long the runs are that come
+    from each rank. Rows that nothing goes to stay as they are in operand 1.
     """
 
     opcode = "ragged-all-to-all"

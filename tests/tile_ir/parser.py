@@ -7,6 +7,8 @@ import binascii
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tile_ir.cursor import BASE64, INTEGER, NAME, NUMBER, WORD, Line
+
 from isa import affine
 from isa.alu import ACTIVATIONS, ALU
 from isa.dtypes import DTYPES
@@ -27,7 +29,6 @@ from nki.ir.nodes import (
     TracedKernel,
     While,
 )
-from nki.ir.text.cursor import BASE64, INTEGER, NAME, NUMBER, WORD, Line
 
 _ROLES = ("input", "output", "inout", "local", "constant")
 

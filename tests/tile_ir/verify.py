@@ -1,11 +1,11 @@
-"""The invariants of tile IR. The verifier runs before and after every pass in tests."""
+"""The invariants of tile IR, which tests check before and after every pass."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from isa.affine import Affine, Polynomial, Predicate, bounds, prove_nonnegative, symbols_of
+from isa.affine import Affine, Polynomial, Predicate, prove_nonnegative, symbols_of
 from isa.affine.polynomial import exact_quotient
 from isa.alu import AluOperator, ScalarEngineFunction
 from isa.dtypes import DTYPES
@@ -18,6 +18,8 @@ from isa.target import TARGETS
 from nki.ir import locations
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, TracedKernel, While, bytes_of
 from nki.ir.text.printer import access_text
+from nki.ir.views.pattern import ends
+from nki.passes.place.roots import is_negative
 
 ROLES = ("input", "output", "inout", "local", "constant")
 
@@ -333,7 +335,7 @@ class _Verifier:
                 outer, first = storage, storage.in_root()[1]
                 self.value(first)
                 self.need(_divides(size, first), f"{text}: {access.dtype} at byte {first}")
-            low, high = reach(access.offset, shape, strides)
+            low, high = (access.offset + end for end in ends(shape, strides))
             self.inside(low * size, bytes_of(storage) - (high + 1) * size, text, outer)
 
     def on_chip(self, access: Access, text: str, shape: list[Any], strides: list[Any]) -> None:
@@ -350,11 +352,11 @@ class _Verifier:
         if type(access.offset) is int:
             partition, column = divmod(access.offset, pitch)
             partitions = storage.shape[0] - partition - shape[0]
-            low, high = reach(column, shape[1:], strides[1:])
+            low, high = (column + end for end in ends(shape[1:], strides[1:]))
             self.inside(partition, partitions, text)
             self.inside(low, pitch - 1 - high, text)
         else:
-            low, high = reach(access.offset, shape, strides)
+            low, high = (access.offset + end for end in ends(shape, strides))
             self.inside(low, storage.shape[0] * pitch - 1 - high, text)
 
     def inside(self, before: Any, behind: Any, text: str, outer: Tensor | None = None) -> None:
@@ -365,39 +367,11 @@ class _Verifier:
             self.need(not is_negative(distance), f"{text}: is out of bounds{of}")
 
 
-def is_negative(distance: Any) -> bool:
-    """Whether a form is known to be negative for some values that its variables take."""
-    proven = prove_nonnegative(distance)
-    exact = _exact(distance) and bounds(distance)[0] is not None
-    return not proven and (proven is not None or exact)
-
-
 def _divides(size: int, form: Any) -> bool:
     parts = [form]
     if isinstance(form, Affine):
         parts = [form.constant, *(coefficient for _, coefficient in form.terms)]
     return all(exact_quotient(part, size) is not None for part in parts)
-
-
-def reach(offset: Any, shape: list[Any], strides: list[Any]) -> tuple[Any, Any]:
-    """Lowest and highest element of an access."""
-    low = high = offset
-    for count, stride in zip(shape, strides):
-        step = (count - 1) * stride
-        if prove_nonnegative(stride):
-            high = high + step
-        else:
-            low = low + step
-    return low, high
-
-
-def _exact(form: Any) -> bool:
-    """Whether interval bounds of the form are reached: no launch symbols are in it."""
-    if not isinstance(form, Affine):
-        return type(form) is int
-    return not symbols_of(form) and all(
-        type(variable.lower) is int and type(variable.upper) is int for variable, _ in form.terms
-    )
 
 
 def _written(node: Node) -> set[Register]:
