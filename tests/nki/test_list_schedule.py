@@ -58,6 +58,18 @@ def test_no_more_than_a_window_is_overtaken():
     assert spent <= 400.0 + 2 * SIGNAL
 
 
+@pytest.mark.parametrize("work", [1, list_schedule.worth])
+def test_what_follows_the_issue_of_an_operation_need_not_wait_until_it_is_over(work):
+    """Operation 1 completes 100 ns after its engine is free; 2 follows that, 3 its issue."""
+    timings = [[(0, 10.0, 10.0, None, None)], [(0, 10.0, 110.0, None, None)]]
+    timings += [[(1, 10.0, 10.0, None, None)]] * 2
+    follow = lists([[], [0], [1], [~1]]), lists([[1], [2, ~3], [], []])
+    uses = StretchTensors.of([[]] * 4, [], np.zeros((1, 4), np.int64), *np.array([[100], [0]]))
+    order, spent = listed(timings, *follow, uses, 8, work)
+    assert order == [0, 1, 3, 2]
+    assert spent == 130.0 + 2 * SIGNAL
+
+
 @pytest.mark.parametrize(("capacity", "order"), [(100, [0, 1, 2, 3]), (120, [0, 2, 1, 3])])
 def test_tensors_begin_where_there_is_room(capacity, order):
     """Two pairs, each with a tensor of 60 bytes: the second may begin early if both fit."""

@@ -98,15 +98,15 @@ class GroupedImages(Images):
 
     # The kernel
 
-    def _kernels(self, first: int, count: int) -> list[NkiTensor]:
+    def _kernels(self, first: int, count: int) -> Iterator[NkiTensor]:
         """[features, places, outputs] of each block, with zeros for outputs of other groups; the
         elements themselves are kept as columns."""
         self._columns = [self._compact(part) for part in self.parts]
         images, rows = self._band_sizes()
         tiles = self._tiles(images, rows)
-        if Engine.tensor not in self._engines(tiles, self.parts[0].count):
-            return self._columns
-        return [self._apart(part, own) for part, own in zip(self.parts, self._columns)]
+        matrices = Engine.tensor in self._engines(tiles, self.parts[0].count)
+        for part, own in zip(self.parts, self._columns):
+            yield self._apart(part, own) if matrices else own
 
     def _compact(self, part: KernelPart) -> NkiTensor:
         """The kernel's elements of a block: [features, places, outputs of a group]."""

@@ -10,8 +10,8 @@ window each, so that one product is for several places.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from functools import cache, partial
+from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.lower.nests.nest import numbers
@@ -64,6 +64,23 @@ _TOGETHER = 16
 
 _BANKS = 4
 """Tiles of results that are summed at a time, each in a bank of PSUM."""
+
+
+class _Kernel:
+    """A kernel whose parts are loaded one after another, as the image beside it is."""
+
+    def __init__(self, parts: Iterator[NkiTensor]) -> None:
+        self._parts = parts
+        self._loaded: list[NkiTensor] = []
+
+    def more(self) -> None:
+        """Load the next part, if there is any."""
+        self._loaded += islice(self._parts, 1)
+
+    def whole(self) -> list[NkiTensor]:
+        """All parts, of which those are loaded that were not."""
+        self._loaded += self._parts
+        return self._loaded
 
 
 class Images:
@@ -205,14 +222,15 @@ class Images:
 
     def _emit(self, first: int, count: int) -> None:
         """Some outputs."""
-        kernel = cache(partial(self._kernels, first, count))
+        kernel = _Kernel(self._kernels(first, count))
         images, rows = self._band_sizes()
+        self.bands.early = self._early_rows(images, rows, count)
         straight = self._straight(images, rows)
         whole, left = divmod(self.batch, images)
         outputs = first, count
         bands: list[Band] = []
         if whole > straight:
-            kernel()
+            kernel.whole()
             self._load_rows(first, count)
             for number in numbers(self.device.builder, whole, straight):
                 self._bands(self._cut(number * images, images, rows), kernel, outputs)
@@ -275,17 +293,27 @@ class Images:
         starts = range(0, self.rows, rows)
         return [Band(image, images, row, min(rows, self.rows - row)) for row in starts]
 
-    def _bands(
-        self, bands: list[Band], kernel: Callable[[], list[NkiTensor]], outputs: tuple[int, int]
-    ) -> None:
-        """Bands one after another, each loaded before the products of the one before it; the second
-        one behind those of the first, which wait for the kernel."""
+    def _early_rows(self, images: int, rows: int, count: int) -> int:
+        """The rows of a band that the first results are computed from."""
+        first, most = self._tiles(images, rows), 1
+        if self.pixels_first:
+            most = _BANKS * max(1, COLUMNS // (count * first[0].together))
+        image, row, _ = first[:most][-1].starts
+        return reach((row if not image else 0) + first[0].sizes[1], self.down)
+
+    def _bands(self, bands: list[Band], kernel: _Kernel, outputs: tuple[int, int]) -> None:
+        """Bands one after another, each loaded before the products of the one before it. The
+        second one comes behind those of the first, unless it needs no long kernel and goes to
+        further partitions, for which it takes other ways than those of the tensor engine."""
+        short = math.prod(self.step.kernel.dims) < math.prod(self.step.image.dims)
+        first = 0 if self.bands.shifted and short else 1
         ahead: list[NkiTensor] = []
         for number, band in enumerate(bands):
-            loaded = ahead or self.bands.loaded(band, kernel)
-            again = 0 < number < len(bands) - 1
-            ahead = self.bands.loaded(bands[number + 1], kernel) if again else []
-            self._band(band, loaded, kernel(), outputs)
+            loaded = ahead or self.bands.loaded(band, kernel.more)
+            own = kernel.whole()
+            again = first <= number < len(bands) - 1
+            ahead = self.bands.loaded(bands[number + 1], kernel.more) if again else []
+            self._band(band, loaded, own, outputs)
 
     def _band(
         self,
@@ -322,9 +350,10 @@ class Images:
             most = min(most, _BANKS * max(1, COLUMNS // each))
         return runs_of(tiles, most, alike)
 
-    def _kernels(self, first: int, count: int) -> list[NkiTensor]:
+    def _kernels(self, first: int, count: int) -> Iterator[NkiTensor]:
         """The kernel's elements for some outputs, of each part of the features."""
-        return [self.weights.tile(part, first, count) for part in self.parts]
+        for part in self.parts:
+            yield self.weights.tile(part, first, count)
 
     # Products
 

@@ -69,6 +69,8 @@ class LoadedBands:
         self.parts = parts
         self.wide = wide
         self.begun = False
+        self.early = 1
+        self.shifted = any(part.down * part.across > 1 or part.begin for part in parts)
         self.down, self.across = step.windows
         self.features = step.image.dims[3]
         self.dtype = DTYPES[step.image.type]
@@ -77,7 +79,8 @@ class LoadedBands:
 
     def loaded(self, band: Band, beside: Callable[[], Any]) -> list[NkiTensor]:
         """[partitions, images, rows, columns] of each part of the features, edges included.
-        `beside` is loaded behind the first pixels, with which products can begin."""
+        `beside` loads parts of the kernel, each behind a part of the features, or behind pixels
+        from those on that the first products are of (`early` rows of the band)."""
         device = self.device
         high = reach(band.rows, self.down)
         tiles = [
@@ -95,7 +98,7 @@ class LoadedBands:
             if self.step.image.strides[3] == 1 or self.features == 1:
                 self._by_pixels(band, firsts, rows, columns, beside)
             else:
-                self._by_planes(band, firsts, rows, columns)
+                self._by_planes(band, firsts, rows, columns, beside)
         pieces = _PIECES
         if self.begun:
             shifts = sum(part.down * part.across - 1 for part in self.parts)
@@ -201,6 +204,7 @@ class LoadedBands:
         tiles: list[tuple[KernelPart, NkiTensor]],
         rows: BandPart,
         columns: BandPart,
+        beside: Callable[[], Any],
     ) -> None:
         """From memory in which a feature's pixels are neighbours: in runs of rows, and then to
         their places."""
@@ -222,9 +226,11 @@ class LoadedBands:
             source = self.image.elements(pattern, begin)
             if shape == tuple(tile.shape):
                 device.copy(tile, source)
+                beside()
                 continue
             loaded = device.tile(shape, self.dtype)
             device.copy(loaded, source)
+            beside()
             place = self._place(
                 tile, (0, band.images), (rows, 0, rows.number), (columns, 0, columns.number)
             )
@@ -240,7 +246,6 @@ class LoadedBands:
     ) -> None:
         """From memory in which a pixel's features are neighbours: turned by the tensor engine."""
         device, strides = self.device, self.step.image.strides
-        beside_early = math.prod(self.step.kernel.dims) < math.prod(self.step.image.dims)
         cut, follow = self._cut(band.images, rows.number, columns.number)
         most = max(1, AT_ONCE // (self.features * self.size))
         for some in runs_of(cut, most, follow):
@@ -252,7 +257,8 @@ class LoadedBands:
             pattern = [*zip(strides[:3], sizes), (further, len(some)), (1, self.features)]
             kept = [pair for pair in pattern if pair[1] > 1] or [(1, 1)]
             device.copy(loaded, self.image.elements(kept, begin + places[0]))
-            if beside_early:
+            (image, row, _), (images, high, _), *_ = joined(some)
+            if image + images > 1 or rows.to + row + high >= self.early:
                 beside()
             most = BANK // (PARTITIONS * self.size)
             for start in range(0, len(some), most):

@@ -131,26 +131,39 @@ class Dependences:
         unit, _ = counted(np.diff(body.operations))
         near = np.flatnonzero(event < 2 * count)
         late, early = unit[late[near]], unit[event[near] % max(count, 1)]
+        issues = event[near] >= count
         if states := _states(body, carried):
             late, early = np.append(late, states[0]), np.append(early, states[1])
+            issues = np.append(issues, np.zeros(states[0].size, np.bool_))
         # The order of stretches stays.
         stretch = np.searchsorted(body.stretches, body.operations[:-1], "right")
         near = np.flatnonzero(stretch[late] == stretch[early])
         self._operations = late[near], early[near], body.operations.size - 1
+        self._issues = issues[near]
 
-    def of_operations(self) -> tuple[Lists, Lists]:
-        """By operation, those of its stretch that it must follow, and that must follow it."""
-        return neighbours(*self._operations)
+    def of_operations(self, issues: bool = False) -> tuple[Lists, Lists]:
+        """By operation, those of its stretch that it must follow, and that must follow it. With
+        `issues` ~m are those that must be issued, not over."""
+        return neighbours(*self._operations, self._issues if issues else None)
 
 
-def neighbours(late: Integers, early: Integers, count: int) -> tuple[Lists, Lists]:
-    """By operation, those before and those after it, where some are later than others."""
+def neighbours(
+    late: Integers, early: Integers, count: int, issues: Flags | None = None
+) -> tuple[Lists, Lists]:
+    """By operation, those before and those after it, where some are later than others; of
+    `issues` ~m is instead of m, unless another pair says the same of m."""
     other = late != early
-    names = np.sort(late[other] * count + early[other])
-    names = names[np.append(True, names[1:] != names[:-1])[: names.size]]
-    late, early = np.divmod(names, count)
+    names = late[other] * count + early[other]
+    marked = np.zeros(names.size, np.bool_) if issues is None else issues[other]
+    order = np.lexsort((marked, names))
+    names, marked = names[order], marked[order]
+    first = np.append(True, names[1:] != names[:-1])[: names.size]
+    marked = marked[first]
+    late, early = np.divmod(names[first], count)
+    before = np.where(marked, ~early, early)
     order = ordered(early)
-    return _lists(late, early, count), _lists(early[order], late[order], count)
+    after = np.where(marked, ~late, late)[order]
+    return _lists(late, before, count), _lists(early[order], after, count)
 
 
 def _lists(keys: Integers, values: Integers, count: int) -> Lists:

@@ -95,9 +95,10 @@ def list_schedule(
     schedule. The author's order stays where that does not take less than the part `gain` of its
     time (`NEVER`: nobody asks). Returns how long the stretches take together.
 
-    Operation n follows `before[before_starts[n] : before_starts[n + 1]]`, and `after` follow it; it
-    takes the times of kind `kinds[n]` (`nki.passes.order.schedule.timing_columns`), and leaves the
-    author's order by less than `window` places. `order[p]` becomes the operation at place p.
+    Operation n follows `before[before_starts[n] : before_starts[n + 1]]`, and `after` follow it:
+    when it is over, or, of ~m instead of m, when it is issued. It takes the times of kind
+    `kinds[n]` (`nki.passes.order.schedule.timing_columns`), and leaves the author's order by less
+    than `window` places. `order[p]` becomes the operation at place p.
 
     Columns from `use_starts` to `held` are `StretchTensors`, of one stretch that begins at 0. A
     tensor begins early if, up to where the author begins it, there is room beside what is left
@@ -109,6 +110,7 @@ def list_schedule(
     count = len(order)
     needs = [0] * count
     ready = [0.0] * count
+    issued = [0.0] * count
     scheduled = [0] * count
     rooms = len(capacity)
     begun = [first < 0 for first in firsts]
@@ -232,7 +234,8 @@ def list_schedule(
                     begin = ready[number]
                 else:
                     for one in range(before_starts[number], before_starts[number + 1]):
-                        moment = ready[before[one]]
+                        early = before[one]
+                        moment = ready[early] if early >= 0 else issued[~early]
                         if moment > begin:
                             begin = moment
                 # Put the operation on its engines.
@@ -247,10 +250,11 @@ def list_schedule(
                     if begin > start:
                         start = begin
                     changed[engine] = True
-                    issued = free[engine] = start + intervals[one]
+                    issued[number] = start + signal
+                    sent = free[engine] = start + intervals[one]
                     if transfers[one]:
-                        issued += dispatches[one]
-                        dma = (issued if issued > dma else dma) + works[one]
+                        sent += dispatches[one]
+                        dma = (sent if sent > dma else dma) + works[one]
                         end = dma + tails[one]
                     else:
                         end = start + completions[one]
@@ -266,9 +270,11 @@ def list_schedule(
                 scheduled[number] = 1
                 order[place - 1] = number
                 for one in range(after_starts[number], after_starts[number + 1]):
-                    follower = after[one]
-                    if done > ready[follower]:
-                        ready[follower] = done
+                    follower, moment = after[one], done
+                    if follower < 0:
+                        follower, moment = ~follower, issued[number]
+                    if moment > ready[follower]:
+                        ready[follower] = moment
                     needs[follower] -= 1
                     if not needs[follower]:
                         offered.append(follower)

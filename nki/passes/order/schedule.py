@@ -66,7 +66,7 @@ def schedule(
     order = np.arange(operations)
     if operations > 1:
         timings, which = costs
-        before, after = dependences.of_operations()
+        before, after = dependences.of_operations(issues=True)
         ends = np.searchsorted(body.operations, body.stretches)
         first, alike = _alike(ends, which, before)
         low, high = ends[:-1][first], ends[1:][first]
@@ -88,10 +88,11 @@ def _alike(ends: Integers, which: Integers, before: Lists) -> tuple[Integers, In
     first, alike = list[int](), list[int]()
     for stretch, (low, high) in enumerate(pairwise(ends.tolist())):
         start, end = starts[low], starts[high]
+        own = earlier[start:end]
         key = (
             which[low:high].tobytes(),
             (starts[low:high] - start).tobytes(),
-            (earlier[start:end] - low).tobytes(),
+            np.where(own < 0, own + low, own - low).tobytes(),
         )
         alike.append(known.setdefault(key, len(known)))
         if alike[-1] == len(first):
