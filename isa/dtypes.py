@@ -4,10 +4,10 @@ A dtype in the public API, in the tile IR and in programs is its name, a `str`; 
 row per name. Names and formats are those of SDK nki/api/nki.api.shared.rst ("Supported Data
 Types"); 64-bit integers exist for DMA only.
 
-Conversion (`Overflow` and `rounds` of a row). Into integers: nearest even, saturating, NaN gives 0
-(NKI 0.6 release notes state the first two; NaN is unspecified and our choice). Into floats: nearest
-even; what a value beyond the largest finite one becomes is the row's `overflow`, unspecified for
-fp8 by the documentation and chosen as ml_dtypes does it. Into bool: anything but zero is True.
+Conversion (`Overflow` of a row). Into integers: nearest even, saturating, NaN gives 0 (NKI 0.6
+release notes state the first two; NaN is unspecified and our choice). Into floats: nearest even;
+what a value beyond the largest finite one becomes is the row's `overflow`, unspecified for fp8 by
+the documentation and chosen as ml_dtypes does it. Into bool: anything but zero is True.
 """
 
 from __future__ import annotations

@@ -13,10 +13,11 @@ from isa.errors import NeuronError
 from isa.machine import control
 from isa.program import RegisterReference
 from isa.sequencer import CONDITIONS, OPERATIONS, trips, wrapped
-from isa.spec import Instruction, Row
+from isa.spec import Instruction
 from simulator.checks.marks import DEAD, EMPTY, MarkedRegion
 from simulator.exchange import Message
 from simulator.oracle import fill_sentinel, load_register, store_register
+from simulator.row_table import RowTable
 from simulator.streams import BLOCKED, HALTED, Action
 
 if TYPE_CHECKING:
@@ -24,17 +25,8 @@ if TYPE_CHECKING:
 
 Maker = Callable[["Preparation", int, Instruction], Action]
 
-CONTROL: dict[str, Maker] = {}
+CONTROL: RowTable[Maker] = RowTable()
 """How to make the action of every control row."""
-
-
-def _makes(*rows: type[Row]) -> Callable[[Maker], Maker]:
-    def register(maker: Maker) -> Maker:
-        for row in rows:
-            CONTROL[row.name] = maker
-        return maker
-
-    return register
 
 
 def _getter(preparation: Preparation, value: int | RegisterReference) -> Callable[[], int]:
@@ -48,17 +40,17 @@ def _nothing() -> None:
     """Transfers have completed when the next instruction runs, so that draining is no work."""
 
 
-@_makes(control.Nop, control.DrainQueue)
+@CONTROL.of(control.Nop, control.DrainQueue)
 def _nop(preparation: Preparation, index: int, instruction: Instruction) -> Action:
     return _nothing
 
 
-@_makes(control.Halt)
+@CONTROL.of(control.Halt)
 def _halt(preparation: Preparation, index: int, instruction: Instruction) -> Action:
     return partial(int, HALTED)
 
 
-@_makes(control.RegisterMove)
+@CONTROL.of(control.RegisterMove)
 def _register_move(preparation: Preparation, index: int, instruction: Instruction) -> Action:
     dst, src = instruction.values
     registers, number, get = preparation.registers, dst.number, _getter(preparation, src)
@@ -69,7 +61,7 @@ def _register_move(preparation: Preparation, index: int, instruction: Instructio
     return move
 
 
-@_makes(control.RegisterAlu)
+@CONTROL.of(control.RegisterAlu)
 def _register_alu(preparation: Preparation, index: int, instruction: Instruction) -> Action:
     dst, op, left, right = instruction.values
     registers, number = preparation.registers, dst.number
@@ -82,7 +74,7 @@ def _register_alu(preparation: Preparation, index: int, instruction: Instruction
     return compute
 
 
-@_makes(control.RegisterLoad)
+@CONTROL.of(control.RegisterLoad)
 def _register_load(preparation: Preparation, index: int, instruction: Instruction) -> Action:
     registers, number = preparation.registers, instruction.values[0].number
     operands = preparation.operands(instruction)
@@ -94,14 +86,14 @@ def _register_load(preparation: Preparation, index: int, instruction: Instructio
     return preparation.call(index, instruction, operands, load)
 
 
-@_makes(control.RegisterStore)
+@CONTROL.of(control.RegisterStore)
 def _register_store(preparation: Preparation, index: int, instruction: Instruction) -> Action:
     operands = preparation.operands(instruction)
     values = operands.values
     return preparation.call(index, instruction, operands, lambda: store_register(*values))
 
 
-@_makes(control.LoopBegin)
+@CONTROL.of(control.LoopBegin)
 def _loop_begin(preparation: Preparation, index: int, instruction: Instruction) -> Action:
     register, lower, upper, step, leave = instruction.values
     if step <= 0:
@@ -121,7 +113,7 @@ def _loop_begin(preparation: Preparation, index: int, instruction: Instruction) 
     return begin
 
 
-@_makes(control.LoopEnd)
+@CONTROL.of(control.LoopEnd)
 def _loop_end(preparation: Preparation, index: int, instruction: Instruction) -> Action:
     (begin,) = instruction.values
     register, _, _, step, _ = preparation.stream.instructions[begin].values
@@ -135,7 +127,7 @@ def _loop_end(preparation: Preparation, index: int, instruction: Instruction) ->
     return end
 
 
-@_makes(control.Branch)
+@CONTROL.of(control.Branch)
 def _branch(preparation: Preparation, index: int, instruction: Instruction) -> Action:
     condition, left, right, target = instruction.values
     holds = CONDITIONS[condition]
@@ -152,7 +144,7 @@ def _branch(preparation: Preparation, index: int, instruction: Instruction) -> A
     return branch
 
 
-@_makes(control.CoreBarrier)
+@CONTROL.of(control.CoreBarrier)
 def _core_barrier(preparation: Preparation, index: int, instruction: Instruction) -> Action:
     barriers, core, stream = preparation.barriers, preparation.state.number, preparation.stream
     meeting = instruction.row.meeting(instruction.values, core)
@@ -166,7 +158,7 @@ def _core_barrier(preparation: Preparation, index: int, instruction: Instruction
     return meet
 
 
-@_makes(control.SendReceive)
+@CONTROL.of(control.SendReceive)
 def _send_receive(preparation: Preparation, index: int, instruction: Instruction) -> Action:
     core, stream = preparation.state.number, preparation.stream
     exchange = preparation.barriers.exchange
@@ -192,7 +184,7 @@ def _send_receive(preparation: Preparation, index: int, instruction: Instruction
     return meet
 
 
-@_makes(control.StorageBegin)
+@CONTROL.of(control.StorageBegin)
 def _storage_begin(preparation: Preparation, index: int, instruction: Instruction) -> Action:
     operands, shadow = preparation.operands(instruction), preparation.shadow
     values = operands.values

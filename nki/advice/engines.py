@@ -14,6 +14,7 @@ from isa.rules import check_call
 from isa.spec import Operation
 from isa.target import TARGETS
 from nki.advice.changed import Changed, Line, at_line
+from nki.advice.reads import sums_rows
 from nki.ir.locations import resolve
 from nki.ir.nodes import Op, TracedKernel
 from nki.transformations.rewrites import with_ops
@@ -105,8 +106,7 @@ def _copy_elsewhere(op: Op, engine: Engine) -> Op | None:
 def _sum_elsewhere(op: Op, engine: Engine) -> Op | None:
     """A sum of rows as that of an activation that copies them onto themselves."""
     given = op.fields
-    whole = len(given["axis"]) == len(given["data"].shape) - 1
-    if not whole or given["op"] is not ALU["add"] or given["negate"]:
+    if not sums_rows(given):
         return None
     onto = {"dst": given["data"], "data": given["data"], "op": ACTIVATIONS["copy"]}
     return Op.of(ActivationReduce, reduce_op=ALU["add"], reduce_res=given["dst"], **onto)

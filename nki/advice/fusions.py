@@ -13,7 +13,7 @@ from isa.rules import check_call
 from isa.spec import Operation
 from isa.target import TARGETS
 from nki.advice.changed import Changed, Line, line_of
-from nki.advice.reads import Fields, TensorUses, same_view
+from nki.advice.reads import Fields, TensorUses, same_view, sums_rows
 from nki.ir.begins import begin, written_by
 from nki.ir.nodes import Access, Node, Op, Tensor, TracedKernel
 from nki.ir.rewrite import Numbering
@@ -235,7 +235,7 @@ def _before_tensor(reads: str, other: str) -> Fuse:
 def _reduced(first: Fields, second: Fields, numbering: Numbering) -> Fused | None:
     """An activation whose results are summed up."""
     idle = first["reduce_cmd"] is ReduceCommand.idle and first["reduce_res"] is None
-    if not idle or not _sums_rows(second):
+    if not idle or not sums_rows(second):
         return None
     return Fused(Activation, {**first, **_accumulated(second)})
 
@@ -243,15 +243,10 @@ def _reduced(first: Fields, second: Fields, numbering: Numbering) -> Fused | Non
 def _square(first: Fields, second: Fields, numbering: Numbering) -> Fused | None:
     """Squares that are summed up."""
     is_square = first["op"] is MULTIPLY and same_view(first["data1"], first["data2"])
-    if not is_square or not _sums_rows(second):
+    if not is_square or not sums_rows(second):
         return None
     fields: Fields = {"op": ACTIVATIONS["square"], "data": first["data1"], "dst": first["dst"]}
     return Fused(Activation, {**fields, **_accumulated(second)})
-
-
-def _sums_rows(reduction: Fields) -> bool:
-    whole = len(reduction["axis"]) == len(reduction["data"].shape) - 1
-    return whole and reduction["op"] is ADD and not reduction["negate"]
 
 
 def _accumulated(reduction: Fields) -> Fields:

@@ -14,7 +14,7 @@ from isa.rules import check_call
 from isa.spec import Operation
 from isa.target import TARGETS
 from nki.advice.changed import Changed, Line, line_of
-from nki.advice.reads import Fields, TensorUses, same_view
+from nki.advice.reads import Fields, TensorUses, same_view, sums_rows
 from nki.ir.begins import begin, begun_by, written_by
 from nki.ir.nodes import Access, Node, Op, Tensor, TracedKernel
 from nki.ir.rewrite import Numbering
@@ -168,7 +168,7 @@ class _Watched:
     def _sum_of_squares(
         self, row: type[Operation], fields: Fields, number: int
     ) -> _TileSums | None:
-        if row is TensorReduce and _sums_up(fields):
+        if row is TensorReduce and sums_rows(fields):
             for kind, view, at in self.held:
                 if kind.startswith("squares") and same_view(fields["data"], view):
                     if not self.uses.is_unread(number, view.storage, view):
@@ -192,12 +192,7 @@ def _is_row_sum(op: Op) -> bool:
     fields = op.fields
     data = fields["data"]
     is_plain = data.vector_offset is None and all(type(size) is int for size in data.shape)
-    return _sums_up(fields) and is_plain and len(data.shape) == 2
-
-
-def _sums_up(fields: Fields) -> bool:
-    whole = len(fields["axis"]) == len(fields["data"].shape) - 1
-    return whole and fields["op"] is ADD and not fields["negate"]
+    return sums_rows(fields) and is_plain and len(data.shape) == 2
 
 
 def _made(uses: TensorUses, sums: _TileSums, numbering: Numbering) -> dict[int, list[Node]] | None:

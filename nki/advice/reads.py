@@ -6,6 +6,7 @@ from bisect import bisect_right
 from functools import cached_property
 from typing import Any
 
+from isa.alu import ALU
 from nki.ir.begins import begun_by
 from nki.ir.nodes import Access, Node, Op, Tensor, TracedKernel, operations, tensors_of
 
@@ -57,6 +58,12 @@ class TensorUses:
         if any(begun_by(self.nodes[place]) is tensor for place in self._places.get(tensor, ())):
             return True
         return tensor not in self._outside
+
+
+def sums_rows(reduction: Fields) -> bool:
+    """Whether a `tensor_reduce` adds up all elements of each partition."""
+    whole = len(reduction["axis"]) == len(reduction["data"].shape) - 1
+    return whole and reduction["op"] is ALU["add"] and not reduction["negate"]
 
 
 def _tensors(nodes: list[Node]) -> set[Tensor]:

@@ -15,13 +15,15 @@ from isa.enums import DmaEngine
 from isa.operations.dma import DmaCompute
 from isa.rules.form import is_number, is_tensor
 from isa.spec import Operation, defaults
-from nki.superseded import hint_at_call
+from nki.superseded import CALLS, hint_at_call
 
 Arguments = dict[str, Any]
 Call = tuple[type[Operation], tuple[Any, ...]]
 """An operation, and the values of its fields."""
 
 Rewritten = tuple[type[Operation], Arguments] | None
+
+_CALLS = {row.old: row for row in CALLS}
 
 
 def modern(
@@ -98,27 +100,18 @@ def _number_of_kind(
     return row, arguments | {"value": int(value)}
 
 
-def _immediate(row: type[Operation], arguments: Arguments, unknown: dict[str, Any]) -> Rewritten:
-    """register_move(dst, imm=...) of 0.2."""
-    if "imm" not in unknown:
-        return None
-    hint_at_call("nki.isa.register_move(imm=)")
-    return row, arguments | {"src": unknown.pop("imm")}
-
-
-def _ones_and_zeros(
+def _other_keywords(
     row: type[Operation], arguments: Arguments, unknown: dict[str, Any]
 ) -> Rewritten:
-    """nc_matmul(..., is_moving_zero=...) of 0.1, and psumAccumulateFlag=, which did nothing."""
-    if not {"is_moving_zero", "psumAccumulateFlag"} & unknown.keys():
-        return None
-    if "psumAccumulateFlag" in unknown:
-        hint_at_call("nki.isa.nc_matmul(psumAccumulateFlag=)")
-        del unknown["psumAccumulateFlag"]
-    if "is_moving_zero" in unknown:
-        hint_at_call("nki.isa.nc_matmul(is_moving_zero=)")
-        arguments = arguments | {"is_moving_onezero": unknown.pop("is_moving_zero")}
-    return row, arguments
+    """Keywords of 0.1 and 0.2 that others have replaced, or that did nothing, as `CALLS` says."""
+    calls = {keyword: _CALLS.get(f"nki.isa.{row.name}({keyword}=)") for keyword in unknown}
+    renamed = {keyword: call.keyword for keyword, call in calls.items() if call is not None}
+    for keyword, new in renamed.items():
+        hint_at_call(f"nki.isa.{row.name}({keyword}=)")
+        value = unknown.pop(keyword)
+        if new:
+            arguments[new] = value
+    return (row, arguments) if renamed else None
 
 
 def _offset_third(row: type[Operation], arguments: Arguments, unknown: dict[str, Any]) -> Rewritten:
@@ -156,8 +149,8 @@ _REWRITES: dict[str, Rewrite] = {
     "dma_compute": _swapped_scales,
     "sendrecv": _flag_for_engine,
     "memset": _number_of_kind,
-    "nc_matmul": _ones_and_zeros,
-    "register_move": _immediate,
+    "nc_matmul": _other_keywords,
+    "register_move": _other_keywords,
     "affine_select": _offset_third,
     "tensor_copy": _result_dtype,
     "scalar_tensor_tensor": _result_dtype,

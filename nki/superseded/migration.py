@@ -208,12 +208,11 @@ class _SpellingFinder:
             row = _CALLS.get(f"{function}({keyword.arg}=)")
             if row is None or keyword.arg is None:
                 continue
-            if row.new == f"{function}()":
+            if not row.keyword:
                 yield self._finding(row, *self._with_comma(node, keyword), "")
                 continue
             start, _ = self._span(keyword)
-            _, _, new = row.new.removesuffix("=)").rpartition("(")
-            yield self._finding(row, start, start + len(keyword.arg), new)
+            yield self._finding(row, start, start + len(keyword.arg), row.keyword)
 
     def _order(self, node: ast.Call) -> Iterator[SupersededSpelling]:
         """Arguments in the places that they had in earlier versions."""

@@ -27,6 +27,11 @@ class Superseded:
     note: str = ""
     meaning: str = ""
 
+    @property
+    def keyword(self) -> str:
+        """The keyword that takes the place of that of a call; "" where it goes."""
+        return self.new.rpartition("(")[2].rstrip("=)")
+
 
 MODULES: tuple[Superseded, ...] = (
     Superseded("nki.isa.constants", "nki.isa", "0.3"),

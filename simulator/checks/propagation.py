@@ -16,6 +16,7 @@ from isa.errors import NeuronError
 from isa.machine import control, dma, scalar, tensor, vector
 from isa.spec import MachineInstruction
 from simulator.checks.marks import Tracked
+from simulator.row_table import RowTable
 from simulator.views import Array, Indirect
 
 if TYPE_CHECKING:
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
 Mask = Array | None
 Operands = tuple[Tracked | None, ...]
 
-PROPAGATION: dict[str, Callable[[InstructionUse], None]] = {}
+PROPAGATION: RowTable[Callable[[InstructionUse], None]] = RowTable()
 """By row name; rows that are not here are element-wise."""
+
+propagates = PROPAGATION.of
+"""Decorates what passes the marks of rows on."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -61,17 +65,6 @@ def refuse_unwritten(use: InstructionUse, mask: Mask, purpose: str) -> None:
             f"{missing} of {mask.size} elements of what {purpose} were never written, or depend on "
             f"what was not, when {use.row.name} reads them.",
         )
-
-
-def propagates(
-    *rows: type[MachineInstruction],
-) -> Callable[[Callable[[InstructionUse], None]], Callable[[InstructionUse], None]]:
-    def register(function: Callable[[InstructionUse], None]) -> Callable[[InstructionUse], None]:
-        for row in rows:
-            PROPAGATION[row.name] = function
-        return function
-
-    return register
 
 
 def both(left: Mask, right: Mask) -> Mask:

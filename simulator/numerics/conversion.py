@@ -115,23 +115,13 @@ def _loader(name: str) -> Callable[[Array], Array]:
     if name == "float16":
         return _widen_float16
     if name == "bfloat16":
-        return _widen_bfloat16
-    if name == view_dtype(name).name:
-        return _identity if row.numpy == np.float32 else _widen
-    return round_tfloat32
-
-
-def _identity(view: Array) -> Array:
-    return view
-
-
-def _widen(view: Array) -> Array:
-    return view.astype(np.float32)
-
-
-def _widen_bfloat16(view: Array) -> Array:
-    """The upper half of fp32."""
-    return (bits(view).astype(np.uint32) << np.uint32(16)).view(np.float32)
+        # The upper half of fp32.
+        return lambda view: (bits(view).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    if name != view_dtype(name).name:
+        return round_tfloat32
+    if row.numpy == np.float32:
+        return lambda view: view
+    return lambda view: view.astype(np.float32)
 
 
 def _widen_float16(view: Array) -> Array:

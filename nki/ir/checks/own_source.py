@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from isa.affine import Affine
+from isa.affine import Affine, bounds
 from isa.dtypes import DTYPES
 from nki.ir.nodes import Access, Tensor
 
@@ -116,15 +116,9 @@ def _limit(step: int, storage: Tensor) -> int:
 
 
 def _possible(moved: int, apart: Affine) -> bool:
-    """Whether the registers of a form can make it as large; those without bounds can."""
-    low = high = 0
-    for variable, factor in apart.terms:
-        bounds = variable.lower, variable.upper
-        if any(type(bound) is not int for bound in bounds):
-            return True
-        ends = [factor * bound for bound in bounds]
-        low, high = low + min(ends), high + max(ends)
-    return low <= moved <= high
+    """Whether the registers of a form can make it as large."""
+    low, high = bounds(apart - apart.constant)
+    return (low is None or low <= moved) and (high is None or moved <= high)
 
 
 @lru_cache(1 << 12)

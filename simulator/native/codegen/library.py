@@ -8,7 +8,6 @@ and compiling one takes milliseconds. Objects are cached by `simulator.native.co
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from simulator.native.codegen.levels import GENERATING, CpuLevel, levels, of_host
-from simulator.native.codegen.object_cache import Cache
+from simulator.native.codegen.object_cache import Cache, key_of
 
 Function = Callable[[Any], None]
 """Takes a ctypes array of int64 argument words."""
@@ -57,8 +56,8 @@ class Library:
         )
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self._machine)
         version = ".".join(map(str, llvm.llvm_version_info))
-        key = _digest(f"{_generator()} {target.triple} {cpu} {features} {version} {self.effort}")
-        self._cache = store or Cache(key)
+        label = f"{target.triple} {cpu} {features} {version} {self.effort}"
+        self._cache = store or Cache(key_of(label, _generator()))
         self._functions: dict[Any, Function] = {}
 
     @property
@@ -74,7 +73,7 @@ class Library:
         return function
 
     def _load(self, kernel: MicroKernel) -> Function:
-        name = f"kernel_{_digest(repr(kernel))}"
+        name = f"kernel_{key_of(repr(kernel))}"
         code = self._cache.read(name)
         if code is None:
             token = GENERATING.set(self.level)
@@ -108,20 +107,12 @@ def host_levels() -> tuple[CpuLevel, ...]:
     return levels(triple, of_host(triple, llvm.get_host_cpu_name(), features, flattened))
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
-
-
-def _generator() -> str:
-    """Digest of everything that determines the code of a micro-kernel."""
+def _generator() -> list[Path]:
+    """The files that determine the code of a micro-kernel."""
     root = Path(__file__).resolve().parents[3]
     files = [*(root / "simulator" / "native").rglob("*.py")]
     files += (root / "simulator" / "numerics").glob("*.py")
-    files += [root / "isa" / name for name in ("scalar.py", "alu.py", "dtypes.py")]
-    digest = hashlib.sha256()
-    for path in sorted(files):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    return files + [root / "isa" / name for name in ("scalar.py", "alu.py", "dtypes.py")]
 
 
 @cache

@@ -32,7 +32,7 @@ _FOLDER = re.compile(r"[0-9a-f]{24}")
 """What the folders are called that may be removed."""
 
 
-def key_of(label: str, files: Iterable[Path]) -> str:
+def key_of(label: str, files: Iterable[Path] = ()) -> str:
     """A key for what depends on the contents of files; the label keeps kinds of it apart."""
     digest = hashlib.sha256(label.encode())
     for path in sorted(files):

@@ -65,9 +65,9 @@ PRODUCT = Structure(
 """A job for partitions from `first` on, `count` of them: word `length` says how many, and `steps`
 how far words move from one to the next; with a `count` of 0 every thread runs it as it is. Word
 `image` is the address of the first thread's image; those of others are `apart` bytes apart.
-`streams`: whether it is a `Multiply`, which takes hints; its moving tile is in the bytes `moving`
-to `moving_end` of partitions. `keep`, if it is not 0, is the function that copies the tile, of
-`keep_words`, and `home` is the first image."""
+`streams`: whether it is a `MultiplyKernel`, which takes hints; its moving tile is in the bytes
+`moving` to `moving_end` of partitions. `keep`, if it is not 0, is the function that copies the
+tile, of `keep_words`, and `home` is the first image."""
 
 
 class PlacedProduct(NamedTuple):

@@ -7,25 +7,16 @@ from typing import Any, NamedTuple
 
 from isa.spec import Instruction, MachineInstruction
 from simulator.native.codegen.library import Function, MicroKernel, library
+from simulator.row_table import RowTable
 from simulator.views import Window
 
 Planner = Callable[..., Any]
 
-PLANNERS: dict[str, Planner] = {}
+PLANNERS: RowTable[Planner] = RowTable()
 """By row name: `planner(engine, *values)` gives a `Plan`, or None where NumPy has to compute."""
 
-
-def plans(row: type[MachineInstruction]) -> Callable[[Planner], Planner]:
-    """Registers the decorated function as the planner of `row`."""
-
-    def register(function: Planner) -> Planner:
-        if row.name in PLANNERS:
-            raise ValueError(f"{row.name} has a planner already")
-        PLANNERS[row.name] = function
-        return function
-
-    return register
-
+plans = PLANNERS.of
+"""Decorates the planner of a row."""
 
 Part = Callable[[Window], Window]
 

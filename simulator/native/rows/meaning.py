@@ -51,8 +51,8 @@ _WORD = 4
 
 
 class _TermSteps:
-    """Inputs and steps of a `Map` for a term; None in `inputs` where native code has no form. If
-    the row carries a value from element to element, steps take that before the inputs."""
+    """Inputs and steps of a `MapKernel` for a term; None in `inputs` where native code has no form.
+    If the row carries a value from element to element, steps take that before the inputs."""
 
     def __init__(
         self, row: type[MachineInstruction], values: Values, term: Term, element: str

@@ -42,9 +42,9 @@ class ScanKernel:
     """output[i] = carried = the result of the last step, all in fp32.
 
     Steps take the carried value, then the inputs, then earlier results. `inputs`: dtype and access
-    of each, as of `Map`, and of what is carried at first, the last one. Operands are the output and
-    all inputs but numbers; numbers are words behind those of the nest. With `keeps` there is also
-    an fp32 column for the value that is carried in the end.
+    of each, as of `MapKernel`, and of what is carried at first, the last one. Operands are the
+    output and all inputs but numbers; numbers are words behind those of the nest. With `keeps`
+    there is also an fp32 column for the value that is carried in the end.
     """
 
     inputs: tuple[tuple[str, str], ...]
