@@ -44,7 +44,7 @@ FILES = (
         )
     ),
     *("tests/simulator/test_special_values.py", "tests/simulator/test_conversion.py"),
-    *("tests/simulator/test_elementwise.py", "tests/simulator/test_activation_accuracy.py"),
+    *("tests/simulator/test_expressions.py", "tests/simulator/test_activation_accuracy.py"),
     *("tests/simulator/test_resealed.py", "tests/simulator/test_impossible.py"),
     *("tests/nki/test_neuron_dtypes.py", "tests/nki/test_spine_kernels.py"),
 )

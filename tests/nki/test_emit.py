@@ -3,13 +3,11 @@
 import re
 
 import numpy as np
-import pytest
 from tile_ir.parser import parse_kernel
 
 from isa.access import AccessPattern
 from isa.affine import Affine
-from isa.enums import Engine, Memory
-from isa.errors import NeuronError
+from isa.enums import Memory
 from isa.files.text import disassemble
 from isa.program import SourceLocation
 from nki.ir.nodes import Access, Register, Tensor
@@ -17,7 +15,6 @@ from nki.passes.analysis.body import Accesses
 from nki.passes.emit.addresses import Addresses
 from nki.passes.emit.declarations import hbm_tensors, storage_records
 from nki.passes.emit.location_table import LocationTable
-from nki.passes.emit.registers import RegisterFile
 from nki.passes.lower import lower
 from nki.pipeline import optimise
 
@@ -77,31 +74,6 @@ def test_columns_of_operands_are_those_of_each():
 
 
 # -- registers ------------------------------------------------------------------------------------
-
-
-def test_registers_that_are_given_back_are_taken_again():
-    one, other, third = (Register(number) for number in range(3))
-    file = RegisterFile(Engine.vector, 2, frozenset())
-    assert [file.take(register, None) for register in (one, other, one)] == [0, 1, 0]
-    file.release([one])
-    assert file.take(third, None) == 0
-
-
-def test_registers_that_may_be_unset_share_their_number_with_no_other():
-    one, other = (Register(number) for number in range(2))
-    file = RegisterFile(Engine.vector, 2, {one})
-    assert file.take(one, None) == 0
-    file.release([one])
-    assert file.take(other, None) == 1
-
-
-def test_an_engine_has_so_many_registers():
-    file = RegisterFile(Engine.scalar, 1, frozenset())
-    file.take(Register(0), None)
-    with pytest.raises(NeuronError) as error:
-        file.take(Register(1), None)
-    assert error.value.code == "register-overflow"
-    assert "scalar" in error.value.what
 
 
 # -- source lines ---------------------------------------------------------------------------------

@@ -4,14 +4,11 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import nki
 import nki.isa as nisa
 import nki.language as nl
 from isa.errors.warned import NeuronWarning
-from nki.ir.checks.own_source import _dense, overlap
 
 MODES = ["device", "reference", "eager"]
 WIDE = np.arange(128 * 256, dtype=np.float32).reshape(128, 256)
@@ -255,30 +252,6 @@ def wasted(a):
 @pytest.mark.parametrize("mode", MODES)
 def test_a_destination_of_stride_0(mode):
     assert warned(wasted, WIDE, mode=mode)[1] == [("repeated-destination", 2)]
-
-
-@given(st.lists(st.integers(0, 3), min_size=2, max_size=2), st.data())
-@settings(max_examples=60, deadline=None)
-def test_what_meets_is_what_a_brute_force_finds(offsets, data):
-    """Views of one storage against sets of addresses."""
-
-    def view(offset):
-        shape = tuple(data.draw(st.lists(st.integers(1, 4), min_size=2, max_size=3)))
-        strides = tuple(4 * data.draw(st.integers(0, 5)) for _ in shape)
-        return 4 * offset, shape, strides, 4
-
-    def elements(offset, shape, strides, _):
-        places = np.zeros(shape, np.int64) + offset
-        for axis, (count, stride) in enumerate(zip(shape, strides)):
-            steps = np.arange(count) * stride
-            places += steps.reshape([-1 if i == axis else 1 for i in range(len(shape))])
-        return places.ravel().tolist()
-
-    one, other = map(view, offsets)
-    left, right = elements(*one), elements(*other)
-    assert overlap(one, other) == bool(set(left) & set(right))
-    if _dense(one) == _dense(other):
-        assert left == right
 
 
 # Sums in PSUM
