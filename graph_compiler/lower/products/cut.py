@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graph_compiler.lower.device import HELD
 from graph_compiler.lower.nests.nest import UNROLLED, numbers
+from graph_compiler.lower.nests.permutation import BIT_FOR_BIT
 from graph_compiler.lower.products.depths import Depth, depth_by_dma, folded
 from graph_compiler.lower.products.sides import ElementRun, Sides, grouped, runs
-from graph_compiler.lower.sizes import BANKS, DTYPES
+from graph_compiler.lower.sizes import BANKS, DTYPES, PARTITIONS
 from graph_compiler.schedule.contractions import joined
 from graph_compiler.schedule.steps import item_size, place_of
 from isa.enums import Engine, Memory
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 ROWS, COLUMNS = 128, 512
 """Sizes of a tile: rows of the stationary operand's result, and columns that move."""
+
+QUARTER = 32
+"""Partitions of a quarter: results may begin at each of four."""
 
 TILES = 4
 """Tiles of rows that are on chip at a time."""
@@ -127,6 +131,11 @@ class Cut:
         self.result_size = item_size(step.target.type)
         self.tile: NkiTensor | None = None
 
+    @property
+    def is_single(self) -> bool:
+        """Whether an element of the batch has one row, whose elements are neighbours."""
+        return not self.rows and self.sides.stride == 1 and self.result != "int32"
+
     def fits(self) -> bool:
         """Whether a tile of rows of the left operand may be on chip."""
         return self._left_bytes <= RESIDENT
@@ -138,6 +147,13 @@ class Cut:
 
     def together(self, count: int) -> int:
         """How many elements of a batch of so many are multiplied together."""
+        if self.is_single:
+            right = self.depth.tiles * self.columns * self.sides.size
+            run = (
+                self.columns if self.sides.across == 1 else self.depth.elements
+            ) * self.sides.size
+            wanted = -(-self.device.target.dma_short_run_bytes.value // run)
+            return max(1, min(wanted, count, KEPT // right))
         if not self.in_memory or self.sides.by_dma:
             return 1
         total = sum(size for size, _ in self.rows) or 1
@@ -206,6 +222,10 @@ class Cut:
     def _rows_of_all(self, places: Elements) -> int:
         """How many rows elements of a batch have, where those of all of them follow one another in
         memory; else 0."""
+        if self.is_single and places.number > 1:
+            # What is no number in one element's row stays there where bits are passed on.
+            kept = self.device.target.generation >= BIT_FOR_BIT
+            return int(kept and self.sides.left.buffer not in self.device.computed)
         if places.number == 1 or not self.in_memory or self.sides.by_dma:
             return 0
         if self.sides.left.buffer in self.device.computed:
@@ -282,6 +302,9 @@ class Cut:
     ) -> None:
         """Columns that are loaded together, or were before, where they are used `again`. Several
         tiles of rows are summed up while the depth is loaded, part by part."""
+        if self.is_single and places.number > 1:
+            self._single_rows(left, right, columns, places)
+            return
         column, width = columns
         kept = self._kept(places, column)
         block = -(-width // -(-width // COLUMNS))
@@ -323,6 +346,38 @@ class Cut:
         if kept is not None and column + width == self.columns:
             view = self.step.target
             self.device.hold(view.buffer, [kept], self.columns, view.type)
+
+    def _single_rows(
+        self,
+        left: _Left,
+        right: Sequence[Sequence[NkiTensor]],
+        columns: tuple[Any, int],
+        places: Elements,
+    ) -> None:
+        """Columns of elements that have one row each: of several of them a quarter of the
+        partitions each, with the same row in all, so that one operation takes it out of PSUM."""
+        device, (column, width) = self.device, columns
+        view, step = self.step.target, places.steps[TARGET]
+        for first in range(0, places.number, PARTITIONS // QUARTER):
+            some = range(first, min(first + PARTITIONS // QUARTER, places.number))
+            done = device.tile((QUARTER * len(some), width), self.result)
+            for begin in range(0, width, COLUMNS):
+                size = min(COLUMNS, width - begin)
+                total = device.tile((QUARTER * len(some), size), "float32", Memory.psum)
+                for place, element in enumerate(some):
+                    own = total[QUARTER * place : QUARTER * (place + 1)]
+                    for row, part in zip(left.tiles(element, 0), right[element]):
+                        device.builder.emit(
+                            "nc_matmul",
+                            dst=own,
+                            stationary=row.broadcast(1, QUARTER),
+                            moving=part[:, begin : begin + size],
+                        )
+                device.builder.emit("tensor_copy", dst=done[:, begin : begin + size], src=total)
+            for place, element in enumerate(some):
+                offset = places.target + element * step + column
+                target = device.elements(place_of(view), view.type, [(0, 1), (1, width)], offset)
+                device.copy(target, done[QUARTER * place : QUARTER * place + 1])
 
     def _sums(
         self,
@@ -441,10 +496,10 @@ class _Left:
 
     def _of_all(self, element: int, number: int) -> list[NkiTensor]:
         """The rows of a tile among those of all elements."""
-        ((run,), several) = self.group[number], self.places.number
+        ((run,), places) = self.group[number], self.places
         if not self.all:
-            step = run.stride // run.step
-            self.all = self.sides.of_all_rows(several * self.following, step, self.places.left)
+            step = places.steps[LEFT] // self.following
+            self.all = self.sides.of_all_rows(places.number * self.following, step, places.left)
         first = element * self.following + run.first
         end = first + run.step * (run.count - 1) + 1
         return [tile[:, first : end : run.step] for tile in self.all]
@@ -453,8 +508,9 @@ class _Left:
         sides, places = self.sides, self.places
         rows = [run for number in pack for run in self.group[number]]
         if not self.in_memory or sides.by_dma or len(rows) == 1 == places.number:
-            for number in pack:
-                self.found[0, number] = sides.of_rows(self.group[number], places.left)
+            for element, number in product(range(places.number), pack):
+                left = places.left + element * places.steps[LEFT]
+                self.found[element, number] = sides.of_rows(self.group[number], left)
             return
         batch = places.steps[LEFT], places.number
         found = sides.of_rows_together(rows, batch, places.left)

@@ -282,20 +282,22 @@ class Sides:
         several: tuple[tuple[int, int], ...],
         free: tuple[int, int],
         offset: Any,
+        beside: bool = False,
     ) -> None:
         """Load a tile [partitions, elements of the batch if there are several, tiles of the depth,
-        columns] with the depth from one of its tiles on."""
+        columns] with the depth from one of its tiles on; `beside`: elements behind tiles."""
         device, depth = self.device, self.depth
-        many = tile.shape[-2]
+        many = tile.shape[1] if beside else tile.shape[-2]
         boxes = [(0, depth.last, 1)]
         if number < depth.whole:
             boxes = depth.boxes(number, number + many)
         for first, partitions, tiles in boxes:
             begin = depth.first(number) + first * depth.step(number)
-            pattern = [(depth.step(number) * stride, partitions), *several]
-            pattern += [(depth.far * stride, tiles), free]
+            axes = [*several, (depth.far * stride, tiles)]
+            pattern = [(depth.step(number) * stride, partitions)]
+            pattern += [*(reversed(axes) if beside else axes), free]
             part = tile[first : first + partitions]
-            part = part[:, :, :tiles] if several else part[:, :tiles]
+            part = part[:, :, :tiles] if several and not beside else part[:, :tiles]
             device.load(part, place, self.type, pattern, offset + begin * stride)
 
     def _flat(self, tiles: list[tuple[NkiTensor, int]]) -> list[NkiTensor]:
@@ -356,15 +358,12 @@ class Sides:
         """What `of_columns` returns, for several elements of a batch, so far apart."""
         several, step = batch
         if several > 1 and self.across != 1 and self.down == 1 and width > 1:
-            rows = cache(partial(self._rows_of_columns_of, batch))
             start = offset + column * self.across
-            count = self.depth.elements
             if 2 * width * self.size <= BANK:
+                rows = cache(partial(self._rows_of_columns_of, batch))
                 return self._transposed_together(several, width, start, rows)
-            return [
-                self._transposed_columns(width, start, lambda *of, n=n: (rows(*of), n * count))
-                for n in range(several)
-            ]
+            columns = _ColumnsOf(self, several, step)
+            return [self._transposed_columns(width, start, columns, n) for n in range(several)]
         if several == 1 or self.across != 1:
             places = [offset + number * step for number in range(several)]
             return [self.of_columns(column, width, place) for place in places]
@@ -373,13 +372,17 @@ class Sides:
         for number, many in ((0, depth.whole), (depth.whole, depth.tiles - depth.whole)):
             if not many:
                 continue
-            tile = self.device.tile((depth.size(number), several, many, width), self.dtype)
+            # Elements whose columns lie beside one another make runs long.
+            beside = step == width
+            sizes = (many, several) if beside else (several, many)
+            tile = self.device.tile((depth.size(number), *sizes, width), self.dtype)
             axes = ((step, several),)
-            self._load(tile, number, self.right, self.down, axes, (1, width), offset + column)
+            start = offset + column
+            self._load(tile, number, self.right, self.down, axes, (1, width), start, beside)
             for element, tiles in enumerate(found):
-                tiles += [
-                    tile[: depth.size(number + place), element, place, :] for place in range(many)
-                ]
+                for place in range(many):
+                    own = (place, element) if beside else (element, place)
+                    tiles.append(tile[: depth.size(number + place), own[0], own[1], :])
         return found
 
     def _rows_of_columns_of(self, batch: tuple[int, int], rows: int, start: Any) -> NkiTensor:
@@ -393,25 +396,22 @@ class Sides:
         return tile
 
     def _transposed_columns(
-        self,
-        width: int,
-        start: Any,
-        rows_of: Callable[[int, Any], tuple[NkiTensor, int]] | None = None,
+        self, width: int, start: Any, columns: _ColumnsOf | None = None, element: int = 0
     ) -> list[NkiTensor]:
-        """What `of_columns` returns of an operand that has its columns along partitions. `rows_of`:
-        so many of these from a place on, and where in the tile they begin."""
+        """What `of_columns` returns of an operand that has its columns along partitions: of an
+        element of those of which `columns` are loaded together."""
+        columns = columns or _ColumnsOf(self)
         device, depth = self.device, self.depth
         found = [device.tile((depth.size(t), width), self.dtype) for t in range(depth.tiles)]
         most = BANK // self.size
         for begin in range(0, width, most):
             parts: list[tuple[NkiTensor, int]] = []
             end = min(begin + most, width)
-            if rows_of is None and self._fill_neighbours(found, begin, end, start):
+            if self._fill_neighbours(found, begin, end, start, columns, element):
                 continue
             for column in range(begin, end, PARTITIONS):
                 rows = min(PARTITIONS, end - column)
-                load = rows_of or self._rows_of_columns
-                parts.append(load(rows, start + column * self.across))
+                parts.append(columns.rows(rows, start + column * self.across, element))
             for number, tile in enumerate(found):
                 views = [self._part(part, first, number) for part, first in parts]
                 device.builder.emit(
@@ -442,10 +442,18 @@ class Sides:
                     found[n].append(tile[:, place * width : (place + 1) * width])
         return found
 
-    def _fill_neighbours(self, found: list[NkiTensor], begin: int, end: int, start: Any) -> bool:
+    def _fill_neighbours(
+        self,
+        found: list[NkiTensor],
+        begin: int,
+        end: int,
+        start: Any,
+        columns: _ColumnsOf,
+        element: int,
+    ) -> bool:
         """Turn several blocks of columns that one transfer loads: a partition has neighbouring
         ones, which lie in one run. False where there are no several, or where they are on chip."""
-        device, count = self.device, self.depth.elements
+        device = self.device
         several, rest = divmod(end - begin, PARTITIONS)
         first = start + begin * self.across
         here = (
@@ -453,16 +461,15 @@ class Sides:
         )
         if rest or several < 2 or here:
             return False
-        part = device.tile((PARTITIONS, several, count), self.dtype)
-        pattern = [(several * self.across, PARTITIONS), (self.across, several), (self.down, count)]
-        device.load(part, self.right, self.type, pattern, first)
+        part = columns.neighbours(several, first, element)
         for number, tile in enumerate(found):
-            views = [self._part(part[:, place, :], 0, number) for place in range(several)]
-            bank = into_bank(device, views)
-            rows = bank.shape[0]
-            room = tile[:, begin:end].reshape((rows, PARTITIONS, several)).permute((0, 2, 1))
-            source = bank.reshape((rows, several, PARTITIONS))
-            device.builder.emit("tensor_copy", dst=room, src=source)
+            bank = device.tile((tile.shape[0], PARTITIONS, several), self.dtype, Memory.psum)
+            for place in range(several):
+                view = self._part(part[:, place, :], 0, number)
+                into = bank[:, :, place]
+                device.builder.emit("nc_transpose", dst=into, data=view, engine=Engine.tensor)
+            whole = bank.reshape((tile.shape[0], end - begin))
+            device.builder.emit("tensor_copy", dst=tile[:, begin:end], src=whole)
         return True
 
     def _rows_of_columns(self, rows: int, start: Any) -> tuple[NkiTensor, int]:
@@ -514,6 +521,38 @@ class Sides:
         if any(tile.shape[0] < size for tile, size in zip(chosen, sizes)):
             return []
         return [tile[:size, first : first + width] for tile, size in zip(chosen, sizes)]
+
+
+class _ColumnsOf:
+    """Columns of the right operand along partitions, of several elements of a batch, `step` apart:
+    each transfer loads those of all elements."""
+
+    def __init__(self, sides: Sides, several: int = 1, step: int = 0) -> None:
+        self.sides = sides
+        self.several = several
+        self.step = step
+        self._rows = cache(partial(sides._rows_of_columns_of, (several, step)))
+        self._neighbours = cache(self._loaded)
+
+    def rows(self, rows: int, start: Any, element: int) -> tuple[NkiTensor, int]:
+        """[rows, depth] from a place on, and where in the tile the depth begins."""
+        if self.several == 1:
+            return self.sides._rows_of_columns(rows, start)
+        return self._rows(rows, start), element * self.sides.depth.elements
+
+    def neighbours(self, several: int, start: Any, element: int) -> NkiTensor:
+        """[partitions, neighbouring columns, depth] from a place on."""
+        return self._neighbours(several, start)[:, :, element, :]
+
+    def _loaded(self, several: int, start: Any) -> NkiTensor:
+        sides, count = self.sides, self.sides.depth.elements
+        tile = sides.device.tile((PARTITIONS, several, self.several, count), sides.dtype)
+        pattern = [(several * sides.across, PARTITIONS), (sides.across, several)]
+        pattern += [(self.step, self.several)] if self.several > 1 else []
+        pattern += [(sides.down, count)]
+        whole = tile if self.several > 1 else tile.reshape((PARTITIONS, several, count))
+        sides.device.load(whole, sides.right, sides.type, pattern, start)
+        return tile
 
 
 def into_bank(device: DeviceProgram, parts: list[NkiTensor]) -> NkiTensor:
