@@ -8,6 +8,12 @@ from isa.target import TARGETS
 
 PARTITIONS = min(target.partitions.value for target in TARGETS.values())
 
+QUARTER = 32
+"""Partitions of a quarter: what engines and products write may begin at each."""
+
+QUARTERS = PARTITIONS // QUARTER
+"""Quarters of all partitions."""
+
 BANKS = min(target.psum_banks.value for target in TARGETS.values())
 """Banks of PSUM."""
 

@@ -34,7 +34,7 @@ from graph_compiler.lower.nests.elementwise import (
 from graph_compiler.lower.nests.evaluation import as_tile, evaluate
 from graph_compiler.lower.nests.nest import Axis, numbers
 from graph_compiler.lower.nests.operands import NestOperand, StoredOperand, stored
-from graph_compiler.lower.sizes import DTYPES, PARTITIONS, SUMS
+from graph_compiler.lower.sizes import DTYPES, PARTITIONS, QUARTER, QUARTERS, SUMS
 from graph_compiler.schedule.steps import Place, item_size
 from isa.alu import ALU
 from isa.enums import Engine, Memory
@@ -133,12 +133,29 @@ class Columns:
             offsets = _moved(begin, batch, first)
             _Elements(self, shares, groups, start + first * step).emit(offsets)
 
+        if adds_in_psum(self.loop, shares):
+            self._summed(begin, piece)
+            return
         whole, left = divmod(piece.number, shares.batch)
         for number in numbers(self.device.builder, whole):
             emit(number * shares.batch, shares)
         if left:
             one = shares.groups if groups is not None else 1
             emit(whole * shares.batch, replace(shares, batch=left, groups=one))
+
+    def _summed(self, begin: tuple[Any, ...], piece: Piece) -> None:
+        """Elements of the batch that the tensor engine adds up, several at a time."""
+        elements = _Elements(self, piece.shares, None, 0)
+
+        def emit(first: Any, several: int) -> None:
+            places = [_moved(begin, self.sides.batch, first + place) for place in range(several)]
+            elements.emit(*places)
+
+        whole, left = divmod(piece.number, QUARTERS)
+        for number in numbers(self.device.builder, whole):
+            emit(number * QUARTERS, QUARTERS)
+        if left:
+            emit(whole * QUARTERS, left)
 
 
 class Groups(NamedTuple):
@@ -159,19 +176,37 @@ class _Elements:
         self.apart, self.start = apart, start
         """Where the results of groups of rows go, and the first element."""
 
-    def emit(self, offsets: tuple[Any, ...]) -> None:
-        """What begins at these offsets of the operands."""
+    def emit(self, *places: tuple[Any, ...]) -> None:
+        """What begins at these offsets of the operands: of several where the tensor engine adds."""
         size = columns_of(self.sides.columns.count, self.shares.columns)
         for start in range(0, size, self.shares.width):
-            self._block(offsets, start, min(self.shares.width, size - start))
+            self._block(places, start, min(self.shares.width, size - start))
 
-    def _block(self, begin: tuple[Any, ...], column: int, width: int) -> None:
+    def _block(self, places: Sequence[tuple[Any, ...]], column: int, width: int) -> None:
         """Columns of the elements, from a partition's own `column` on."""
-        offsets = _moved(begin, self.sides.columns, column)
+        begins = [_moved(begin, self.sides.columns, column) for begin in places]
+        if adds_in_psum(self.loop, self.shares):
+            sums = _Sums(self, width, len(places))
+            for quarter, begin in enumerate(begins):
+                sums.quarter = quarter
+                self._add_rows(sums, begin, width)
+            done = self.folding.after_initial(sums.result())
+            for quarter, begin in enumerate(begins):
+                self._keep(done[sums.rows_of(quarter)][:1], begin[0], column)
+            return
+        (begin,) = begins
+        total = _Totals(self, width)
+        self._add_rows(total, begin, width)
+        if self.apart is None:
+            self._keep(self.folding.after_initial(total.result()), begin[0], column)
+        else:
+            self._keep(total.result(), self.start + column, column)
+
+    def _add_rows(self, total: _Sums | _Totals, offsets: tuple[Any, ...], width: int) -> None:
+        """Add the rows of columns whose operands begin at offsets."""
         device, rows, shares = self.device, self.sides.rows, self.shares
         groups = shares.groups
         each = rows.count // groups
-        total = _Sums(self, width) if adds_in_psum(self.loop, shares) else _Totals(self, width)
         height = min(each, max(1, shares.height * shares.width // width))
         whole, left = divmod(each, height)
         straight = whole if whole <= _STRAIGHT else (whole - 1) % _TRIP + 1
@@ -184,10 +219,6 @@ class _Elements:
             total.add(self._values(here, width, (groups, each), left))
         if left := rows.count - each * groups:  # one for each of the first groups
             total.add(self._values(_moved(offsets, rows, each * groups), width, (left, 1), 1))
-        if self.apart is None:
-            self._keep(self.folding.after_initial(total.result()), offsets[0], column)
-        else:
-            self._keep(total.result(), self.start + column, column)
 
     def _values(
         self,
@@ -250,28 +281,39 @@ class _Elements:
 
 
 class _Sums:
-    """Sums of the columns of all partitions, in PSUM, by products with ones."""
+    """Sums of the columns of all partitions, in PSUM, by products with ones: of several elements of
+    the batch, each of which has a quarter of the partitions, with the same sums in all."""
 
-    def __init__(self, elements: _Elements, width: int) -> None:
+    def __init__(self, elements: _Elements, width: int, several: int) -> None:
         device = elements.device
         self.device, self.ones, self.width = device, elements.ones, width
+        self.partitions = several * QUARTER
+        self.quarter = 0
         self.banks = [
-            (start, device.tile((1, min(SUMS, width - start)), "float32", Memory.psum))
+            (start, self._tile(min(SUMS, width - start), Memory.psum))
             for start in range(0, width, SUMS)
         ]
 
+    def _tile(self, columns: int, memory: Memory) -> NkiTensor:
+        return self.device.tile((self.partitions, columns), "float32", memory)
+
+    def rows_of(self, quarter: int) -> slice:
+        """The partitions of an element."""
+        return slice(quarter * QUARTER, (quarter + 1) * QUARTER)
+
     def add(self, value: NkiTensor) -> None:
-        """Add the rows of a tile [partitions, rows, columns]."""
+        """Add the rows of a tile [partitions, rows, columns] to those of an element."""
         partitions, height, _ = value.shape
-        ones = self.ones[value.dtype][:partitions]
+        ones = self.ones[value.dtype][:partitions].broadcast(1, QUARTER)
         for start, bank in self.banks:
+            own = bank[self.rows_of(self.quarter)]
             for row in range(height):
                 moving = value[:, row, start : start + bank.shape[1]]
-                self.device.builder.emit("nc_matmul", dst=bank, stationary=ones, moving=moving)
+                self.device.builder.emit("nc_matmul", dst=own, stationary=ones, moving=moving)
 
     def result(self) -> NkiTensor:
-        """[1, columns] of all sums."""
-        result = self.device.tile((1, self.width), "float32")
+        """[partitions, columns] of all sums."""
+        result = self._tile(self.width, Memory.sbuf)
         for start, bank in self.banks:
             place = result[:, start : start + bank.shape[1]]
             self.device.builder.emit("tensor_copy", dst=place, src=bank)

@@ -24,7 +24,7 @@ from graph_compiler.lower.nests.elementwise import (
     types_of,
 )
 from graph_compiler.lower.nests.nest import Axis, axes_of, divisor
-from graph_compiler.lower.sizes import BANKS, PARTITIONS, SUMS
+from graph_compiler.lower.sizes import BANKS, PARTITIONS, QUARTERS, SUMS
 from graph_compiler.schedule.steps import item_size
 from graph_compiler.schedule.views import row_major
 from isa.enums import Engine
@@ -190,7 +190,7 @@ def _candidates(loop: LoopNest, sides: ColumnDimensions) -> Iterator[Shares]:
                 if folded_apart(loop, shares) and 2 * groups > rows.count:
                     continue
                 if adds_in_psum(loop, shares):
-                    shares = replace(shares, width=min(shares.width, _SUMMED))
+                    shares = replace(shares, width=_even(shares.width, _SUMMED))
                 each = rows.count // groups
                 height = max(1, min(each, room // shares.width))
                 for high in {1 << height.bit_length() - 1, _even(each, height)}:
@@ -298,7 +298,7 @@ def _cost(device: DeviceProgram, loop: LoopNest, sides: ColumnDimensions, shares
     ]
     across = 0.0  # ns a column
     if summed:
-        across = 1 / clock
+        across = 2 / clock / QUARTERS  # out of PSUM, and rounded
     elif shares.groups > 1 and _by_product(loop, shares.kept):
         across = 4 / fast + 1 / clock
     elif shares.groups > 1 and not apart:

@@ -19,7 +19,7 @@ from graph_compiler.lower.nests.nest import UNROLLED, numbers
 from graph_compiler.lower.nests.permutation import BIT_FOR_BIT
 from graph_compiler.lower.products.depths import Depth, depth_by_dma, folded
 from graph_compiler.lower.products.sides import ElementRun, Sides, grouped, runs
-from graph_compiler.lower.sizes import BANKS, DTYPES, PARTITIONS
+from graph_compiler.lower.sizes import BANKS, DTYPES, QUARTER, QUARTERS
 from graph_compiler.schedule.contractions import joined
 from graph_compiler.schedule.steps import item_size, place_of
 from isa.enums import Engine, Memory
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 ROWS, COLUMNS = 128, 512
 """Sizes of a tile: rows of the stationary operand's result, and columns that move."""
-
-QUARTER = 32
-"""Partitions of a quarter: results may begin at each of four."""
 
 TILES = 4
 """Tiles of rows that are on chip at a time."""
@@ -358,8 +355,8 @@ class Cut:
         partitions each, with the same row in all, so that one operation takes it out of PSUM."""
         device, (column, width) = self.device, columns
         view, step = self.step.target, places.steps[TARGET]
-        for first in range(0, places.number, PARTITIONS // QUARTER):
-            some = range(first, min(first + PARTITIONS // QUARTER, places.number))
+        for first in range(0, places.number, QUARTERS):
+            some = range(first, min(first + QUARTERS, places.number))
             done = device.tile((QUARTER * len(some), width), self.result)
             for begin in range(0, width, COLUMNS):
                 size = min(COLUMNS, width - begin)
