@@ -24,8 +24,10 @@ from isa.enums import Engine
 if TYPE_CHECKING:
     from graph_compiler.lower.device import DeviceProgram
     from graph_compiler.lower.products.results import FollowingNest
+    from graph_compiler.lower.products.strips import StripPlan
     from graph_compiler.schedule.nodes import Node
     from graph_compiler.schedule.schedule import Scheduler
+    from isa.target import Target
 
 POSITIONS = 128
 """Places of a window up to which it is one."""
@@ -82,18 +84,33 @@ class ConvolutionStep:
     def emit(self, device: DeviceProgram) -> None:
         from graph_compiler.lower.products.grouped import GroupedImages
         from graph_compiler.lower.products.images import Images
+        from graph_compiler.lower.products.patches import Patches
         from graph_compiler.lower.products.strips import Strips, plan_of
 
         if self.groups > 1:
             GroupedImages(device, self).emit()
             return
         found: list[tuple[float, Images | Strips]] = []
-        for step in self.of_fewer_elements():
+        patches = self.patches(device.target)
+        if patches is not None:
+            found.append((patches.ns, Patches(device, self, patches)))
+        for step in self.of_fewer_elements() if self.places <= POSITIONS else ():
             images, plan = Images(device, step), plan_of(step, device.target)
             found.append((images.ns, images))
             if plan is not None:
                 found.append((plan.ns, Strips(device, step, plan)))
         min(found, key=itemgetter(0))[1].emit()
+
+    @property
+    def places(self) -> int:
+        """Places of the window."""
+        return math.prod(self.kernel.dims[:2])
+
+    def patches(self, target: Target) -> StripPlan | None:
+        """How to compute it where its windows lie side by side; None of others."""
+        from graph_compiler.lower.products.patches import plan_of
+
+        return plan_of(self, target) if self.groups == 1 else None
 
     def of_fewer_elements(self) -> Iterator[ConvolutionStep]:
         """The same, and the same of those rows, or rows and columns, of the image that results are
@@ -199,7 +216,10 @@ def _convolution(scheduler: Scheduler, node: Node) -> View | None:
     parts = () if window is None else window.dimensions
     sizes = [part.size for part in parts]
     edges = [edge for part in parts for edge in (part.padding_low, part.padding_high)]
-    if not 1 <= len(parts) <= 2 or math.prod(sizes) > POSITIONS or min(edges) < 0:
+    if not 1 <= len(parts) <= 2 or min(edges) < 0:
+        return None
+    apart = not any(edges) and all(part.stride >= part.size for part in parts) and groups == 1
+    if math.prod(sizes) > POSITIONS and not apart:
         return None
     plain = math.prod(sizes) == 1 and not any(edges) and groups == 1
     plain = plain and all(part.stride == 1 and (part.base_dilation or 1) == 1 for part in parts)
@@ -234,6 +254,8 @@ def _convolution(scheduler: Scheduler, node: Node) -> View | None:
     if len(windows) == 1:
         windows.insert(0, SpatialDimension())
     step = ConvolutionStep(x, k, target, (windows[0], windows[1]), groups=groups)
+    if step.places > POSITIONS and step.patches(program.target) is None:
+        return None
     steps: list[Any] = [*step.by_group()] if groups > 1 and large else [step]
     program.steps += steps
     return whole

@@ -161,11 +161,16 @@ class Strips:
         """Partitions that products sum over."""
         return self.plan.shifts * self.runs * self.window
 
+    @property
+    def products(self) -> int:
+        """Products of a tile of rows."""
+        return self.blocks * self.groups
+
     def emit(self) -> None:
         plan = self.plan
         kernel = cache(self._kernel)
         whole, left = divmod(self.batch, plan.images)
-        straight = max(1, INSTRUCTIONS // (self.blocks * self.groups * -(-self.rows // plan.rows)))
+        straight = max(1, INSTRUCTIONS // (self.products * -(-self.rows // plan.rows)))
         if whole > straight:
             kernel()
             self.results.load_rows(0, self.outputs, False)
@@ -174,13 +179,13 @@ class Strips:
         if left:
             self._images(whole * plan.images, left, kernel)
 
-    def _images(self, image: Any, images: int, kernel: Callable[[], NkiTensor]) -> None:
+    def _images(self, image: Any, images: int, kernel: Callable[[], Any]) -> None:
         for row in range(0, self.rows, self.plan.rows):
             rows = min(self.plan.rows, self.rows - row)
             self._tile(image, images, row, rows, kernel)
 
     def _tile(
-        self, image: Any, images: int, row: int, rows: int, kernel: Callable[[], NkiTensor]
+        self, image: Any, images: int, row: int, rows: int, kernel: Callable[[], Any]
     ) -> None:
         """Some rows of results of some images."""
         plan = self.plan
@@ -252,7 +257,7 @@ class Strips:
             device.builder.emit("tensor_copy", dst=place, src=bank)
         return tile
 
-    def _kernel(self) -> NkiTensor:
+    def _kernel(self) -> Any:
         """[elements, groups of rows of the window, outputs of each column of a block]: the kernel's
         elements where a column of results takes a pixel, else zeros."""
         device, plan, strides = self.device, self.plan, self.step.kernel.strides
