@@ -12,6 +12,7 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,6 @@ from simulator.native.codegen.library import Function
 from simulator.native.codegen.text import FunctionText, Value
 from simulator.native.matmul.gemm_image import Word, holds
 from simulator.native.matmul.plans import (
-    LoadPlan,
-    MultiplyPlan,
     adjacent,
     load_plan,
     multiply_plan,
@@ -36,8 +35,8 @@ from simulator.native.matmul.plans import (
 )
 from simulator.native.plans.plan import (
     Bound,
-    Compound,
     Division,
+    FunctionPlan,
     Guarded,
     Job,
     address,
@@ -332,71 +331,58 @@ def _suiting(function: Function, view: Array, scale: Array, at: int, *loaded: in
     return Job(function, words_type(len(words))(*words), ((1, at),))
 
 
-@dataclass(frozen=True, slots=True)
-class LoadMxPlan(Compound):
-    """How to load a packed tile: its values are made where the tile is held."""
+@plans(mx.LoadStationaryMx)
+def load_stationary_mx(engine: Engine, src: Array, scale: Array, row: int) -> FunctionPlan | None:
+    """A packed tile is loaded: its values are made where the tile is held."""
+    functions = _packed(src, scale, loaded=False)
+    load = load_plan(_stand_in(src), LANES * src.shape[0])
+    if functions is None or load is None:
+        return None
+    dequantize, suits = functions
 
-    dequantize: Function
-    suits: Function
-    load: LoadPlan
-
-    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
-        """The call for these operands."""
+    def bind(state: CoreState, values: Sequence[Any]) -> Bound | None:
         src, scale, row = values
         if src is None or scale is None:
             return None
         held = resident(state, (row,))
-        jobs = [
-            _dequantizing(self.dequantize, held.copy, src, scale, 0),
-            self.load.in_place(held),
-        ]
-        guard = _suiting(self.suits, src, scale, 1)
+        jobs = [_dequantizing(dequantize, held.copy, src, scale, 0), load.in_place(held)]
+        guard = _suiting(suits, src, scale, 1)
         refuse = partial(KERNELS[mx.LoadStationaryMx.name], state, *values)
         return Guarded(jobs, guard, refuse, None, held)
 
-
-@plans(mx.LoadStationaryMx)
-def load_stationary_mx(engine: Engine, src: Array, scale: Array, row: int) -> LoadMxPlan | None:
-    functions = _packed(src, scale, loaded=False)
-    load = load_plan(_stand_in(src), LANES * src.shape[0])
-    return None if functions is None or load is None else LoadMxPlan(*functions, load)
+    return FunctionPlan(bind)
 
 
-@dataclass(frozen=True, slots=True)
-class MultiplyMxPlan(Compound):
-    """How to multiply by a packed tile: by its values, in memory that instructions share."""
+@plans(mx.MultiplyMovingMx)
+def multiply_moving_mx(
+    engine: Engine, dst: Array, moving: Array, scale: Array, accumulate: bool, row: int
+) -> FunctionPlan | None:
+    """A packed tile is multiplied by: by its values, in memory that instructions share."""
+    functions = _packed(moving, scale, loaded=True)
+    unpacked = _stand_in(moving)
+    multiply = multiply_plan(MultiplyMoving, dst, unpacked, accumulate, len(unpacked))
+    if functions is None or multiply is None:
+        return None
+    dequantize, suits = functions
 
-    dequantize: Function
-    suits: Function
-    multiply: MultiplyPlan
-
-    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
-        """The call for these operands."""
+    def bind(state: CoreState, values: Sequence[Any]) -> Bound | None:
         dst, moving, scale, accumulate, row = values
         if dst is None or moving is None or scale is None:
             return None
         held = resident(state, (row,))
         shape = LANES * moving.shape[0], moving.size // moving.shape[0]
         streamed = held.scratch("dequantized", shape, DTYPES[_VALUES].numpy)
-        bound = self.multiply.bind(state, (dst, streamed, accumulate, row))
+        bound = multiply.bind(state, (dst, streamed, accumulate, row))
         assert bound is not None, "all operands are there"
-        jobs = [_dequantizing(self.dequantize, address(streamed), moving, scale, 1)]
+        jobs = [_dequantizing(dequantize, address(streamed), moving, scale, 1)]
         for job in bound.jobs:
             own = tuple((slot, position) for slot, position in job.slots if position == 0)
             jobs.append(job._replace(slots=own, same=()))
-        guard = _suiting(self.suits, moving, scale, 2, shape[0], dst.shape[0], held.image)
+        guard = _suiting(suits, moving, scale, 2, shape[0], dst.shape[0], held.image)
         refuse = partial(KERNELS[mx.MultiplyMovingMx.name], state, *values)
         return Guarded(jobs, guard, refuse, None, (bound, streamed))
 
-
-@plans(mx.MultiplyMovingMx)
-def multiply_moving_mx(
-    engine: Engine, dst: Array, moving: Array, scale: Array, accumulate: bool, row: int
-) -> MultiplyMxPlan | None:
-    functions = _packed(moving, scale, loaded=True)
-    streamed = _stand_in(moving)
-    multiply = multiply_plan(MultiplyMoving, dst, streamed, accumulate, len(streamed))
-    return None if functions is None or multiply is None else MultiplyMxPlan(*functions, multiply)
+    return FunctionPlan(bind)
 
 
 class Quantizing(Bound):
@@ -417,43 +403,38 @@ class Quantizing(Bound):
             self._oracle()
 
 
-@dataclass(frozen=True, slots=True)
-class QuantizePlan(Compound):
-    """How to quantise a source of one layout."""
-
-    function: Function
-
-    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
-        """The call for these operands; None where they may overlap."""
-        dst, src, scale = values
-        if any(view is None for view in values):
-            return None
-        if not (apart(dst, src) and apart(scale, src) and apart(dst, scale)):
-            return None
-        partitions = dst.shape[0]
-        order = dst, scale, src
-        words = words_type(8)(
-            *(address(view) for view in order),
-            *(partitions // GROUP_PARTITIONS, dst.size // partitions),
-            *(view.strides[0] for view in order),
-        )
-        by_group = tuple(
-            (word, GROUP_PARTITIONS * view.strides[0]) for word, view in enumerate(order)
-        )
-        along = Division(3, by_group, _QUADRANT_GROUPS)
-        slots = ((0, 0), (1, 2), (2, 1))
-        job = Job(self.function, words, slots, (False, False), (along,), src.size, written=2)
-        return Quantizing(job, state, partial(KERNELS[mx.QuantizeMx.name], state, *values))
-
-
 @plans(mx.QuantizeMx)
-def quantize_mx(engine: Engine, dst: Array, src: Array, scale: Array) -> QuantizePlan | None:
+def quantize_mx(engine: Engine, dst: Array, src: Array, scale: Array) -> FunctionPlan | None:
     packed, source = dtype_name(dst), dtype_name(src)
     if packed_bits(packed) != 8 or not ports.converts(source):
         return None
     if dst.shape[0] % GROUP_PARTITIONS or not _in_rows(dst, src, scale):
         return None
-    return QuantizePlan(compiled(Quantize(packed, source)))
+    function = compiled(Quantize(packed, source))
+
+    def bind(state: CoreState, values: Sequence[Any]) -> Bound | None:
+        """The call for these operands; None where they may overlap."""
+        dst, src, scale = values
+        if any(view is None for view in values):
+            return None
+        if not all(apart(one, other) for one, other in combinations(values, 2)):
+            return None
+        partitions = dst.shape[0]
+        placed = dst, scale, src
+        words = words_type(8)(
+            *(address(view) for view in placed),
+            *(partitions // GROUP_PARTITIONS, dst.size // partitions),
+            *(view.strides[0] for view in placed),
+        )
+        by_group = tuple(
+            (word, GROUP_PARTITIONS * view.strides[0]) for word, view in enumerate(placed)
+        )
+        along = Division(3, by_group, _QUADRANT_GROUPS)
+        slots = ((0, 0), (1, 2), (2, 1))
+        job = Job(function, words, slots, (False, False), (along,), src.size, written=2)
+        return Quantizing(job, state, partial(KERNELS[mx.QuantizeMx.name], state, *values))
+
+    return FunctionPlan(bind)
 
 
 @touches(mx.LoadStationaryMx, 1)

@@ -14,12 +14,11 @@ from isa.dtypes import BY_CODE, DTYPES
 from isa.enums import Engine
 from isa.machine import tensor
 from simulator.device_state import CoreState
-from simulator.native.codegen.library import Function
 from simulator.native.codegen.ports import decode
 from simulator.native.codegen.text import WORD, FunctionText, Value
 from simulator.native.matmul.gemm_image import Word, holds
 from simulator.native.matmul.plans import TransposePlan, adjacent, resident, transpose_plan
-from simulator.native.plans.plan import Compound, Guarded, Job, address, words_type
+from simulator.native.plans.plan import FunctionPlan, Guarded, Job, address, words_type
 from simulator.native.plans.table import compiled, plans
 from simulator.native.rows.elementwise import converting
 from simulator.numerics.conversion import store
@@ -81,34 +80,6 @@ class Streams:
 
 
 @dataclass(frozen=True, slots=True)
-class TransposeMovingPlan(Compound):
-    """How to run TransposeMoving for operands of one layout: as TransposeStationary where what is
-    streamed is the identity and the tile has the destination's dtype, else by NumPy."""
-
-    plan: TransposePlan
-    streams: Function
-    identity: Array
-
-    def bind(self, state: CoreState, values: Sequence[Any]) -> Guarded | None:
-        """The call for these operands."""
-        dst, moving, _, *corner = values
-        if dst is None or moving is None:
-            return None
-        refuse = partial(KERNELS[tensor.TransposeMoving.name], state, *values)
-        transposed = self.plan.transposed(state, dst, corner, refuse)
-        if transposed is None:
-            return None
-        held, depth = resident(state, corner), len(self.identity)
-        words = words_type(10)(
-            *(0, held.image, depth, dst.shape[0], DTYPES[dtype_name(dst)].code),
-            *(address(moving), moving.strides[0], address(self.identity)),
-            *(self.identity.strides[0], depth),
-        )
-        guard = Job(self.streams, words, ((5, 1),))
-        return Guarded(transposed.jobs, guard, refuse, None, (transposed, self.identity))
-
-
-@dataclass(frozen=True, slots=True)
 class Finite:
     """Whether the tile that is held is of a shape and dtype and all of it is finite.
 
@@ -145,43 +116,37 @@ class Finite:
         return f.text()
 
 
-@dataclass(frozen=True, slots=True)
-class MultipliedPlan(Compound):
-    """How to run TransposeStationary where the identity matrix is multiplied by: as it is where all
-    of the tile is finite, else by NumPy."""
-
-    plan: TransposePlan
-    finite: Function
-    shape: tuple[int, int]
-    code: int
-
-    def bind(self, state: CoreState, values: Sequence[Any]) -> Guarded | None:
-        """The call for this destination."""
-        refuse = partial(KERNELS[tensor.TransposeStationary.name], state, *values)
-        transposed = self.plan.transposed(state, values[0], (0, 0), refuse)
-        if transposed is None:
-            return None
-        held = resident(state, (0, 0))
-        words = words_type(6)(0, held.image, *self.shape, self.code, held.copy)
-        return Guarded(transposed.jobs, Job(self.finite, words), refuse, None, transposed)
-
-
 @plans(tensor.TransposeStationary)
 def transpose_stationary(
     engine: Engine, dst: Array, loaded: int, multiplied: bool
-) -> TransposePlan | MultipliedPlan | None:
+) -> TransposePlan | FunctionPlan | None:
+    """Where the identity matrix is multiplied by: as it is where all of the tile is finite, else by
+    NumPy."""
     name = BY_CODE[loaded].name if loaded else dtype_name(dst)
     plan = transpose_plan(dst, view_dtype(name))
     if plan is None or not multiplied or not DTYPES[name].is_float:
         return plan
     finite, rows = compiled(Finite(name)), dst.shape[0]
-    return MultipliedPlan(plan, finite, (dst.size // rows, rows), DTYPES[name].code)
+    tile = dst.size // rows, rows, DTYPES[name].code
+
+    def bind(state: CoreState, values: Sequence[Any]) -> Guarded | None:
+        refuse = partial(KERNELS[tensor.TransposeStationary.name], state, *values)
+        transposed = plan.transposed(state, values[0], (0, 0), refuse)
+        if transposed is None:
+            return None
+        held = resident(state, (0, 0))
+        guard = Job(finite, words_type(6)(0, held.image, *tile, held.copy))
+        return Guarded(transposed.jobs, guard, refuse, None, transposed)
+
+    return FunctionPlan(bind)
 
 
 @plans(tensor.TransposeMoving)
 def transpose_moving(
     engine: Engine, dst: Array, moving: Array, accumulate: bool, row: int, column: int
-) -> TransposeMovingPlan | None:
+) -> FunctionPlan | None:
+    """As TransposeStationary where what is streamed is the identity and the tile has the
+    destination's dtype, else by NumPy."""
     depth = moving.shape[0]
     if accumulate or moving.size != depth * depth or not converting(moving):
         return None
@@ -190,6 +155,24 @@ def transpose_moving(
     plan = transpose_plan(dst, dst.dtype)
     if plan is None:
         return None
-    identity = np.empty((depth, depth), moving.dtype)
-    store(identity, np.eye(depth, dtype=np.float32))
-    return TransposeMovingPlan(plan, compiled(Streams()), bits(identity))
+    ones = np.empty((depth, depth), moving.dtype)
+    store(ones, np.eye(depth, dtype=np.float32))
+    identity, streams = bits(ones), compiled(Streams())
+
+    def bind(state: CoreState, values: Sequence[Any]) -> Guarded | None:
+        dst, moving, _, *corner = values
+        if dst is None or moving is None:
+            return None
+        refuse = partial(KERNELS[tensor.TransposeMoving.name], state, *values)
+        transposed = plan.transposed(state, dst, corner, refuse)
+        if transposed is None:
+            return None
+        words = words_type(10)(
+            *(0, resident(state, corner).image, depth, dst.shape[0]),
+            *(DTYPES[dtype_name(dst)].code, address(moving), moving.strides[0]),
+            *(address(identity), identity.strides[0], depth),
+        )
+        guard = Job(streams, words, ((5, 1),))
+        return Guarded(transposed.jobs, guard, refuse, None, (transposed, identity))
+
+    return FunctionPlan(bind)

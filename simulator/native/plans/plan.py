@@ -175,6 +175,18 @@ class Compound:
     result: Any = None
 
 
+class FunctionPlan(Compound):
+    """A plan whose `bind` is a function that its planner makes."""
+
+    __slots__ = ("bind", "result")
+
+    def __init__(
+        self, bind: Callable[[CoreState, Sequence[Any]], Bound | None], result: Any = None
+    ) -> None:
+        self.bind = bind
+        self.result = result
+
+
 class Plan:
     """How to call `function` for operands of one layout; `result` is what the instruction returns.
 

@@ -14,7 +14,7 @@ from isa.enums import Engine, ReduceCommand
 from isa.machine import accumulate, scalar
 from simulator.device_state import CoreState
 from simulator.native.codegen.expressions import covers
-from simulator.native.plans.plan import Bound, Compound, Plan
+from simulator.native.plans.plan import Bound, Compound, FunctionPlan, Plan
 from simulator.native.plans.table import plans
 from simulator.native.rows.elementwise import (
     MapInput,
@@ -117,20 +117,8 @@ def accumulating(
     return None if rows is None or plan is None else ThroughRows(plan, rows)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadPlan(Compound):
-    """How to read the accumulate registers into a destination of one layout: times a factor."""
-
-    plan: Plan
-    factor: float
-
-    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
-        """As `Plan.bind`, for the engine and the partitions that the state has now."""
-        registers = accumulators(state, values[0].shape[0])[:, np.newaxis]
-        return self.plan.bind(state, values[:1], [registers, self.factor])
-
-
-def _reading(dst: Array, negate: bool, lanes: int) -> ReadPlan | None:
+def _reading(dst: Array, negate: bool, lanes: int) -> FunctionPlan | None:
+    """How to read the accumulate registers into a destination of one layout."""
     if lanes or not converting(dst):  # registers of other partitions
         return None
     registers = tile(1, np.empty((dst.shape[0], 1), np.float32))
@@ -138,16 +126,23 @@ def _reading(dst: Array, negate: bool, lanes: int) -> ReadPlan | None:
         plan = map_plan("float32", dst, [registers, number(2)], [("alu", "multiply", (0, 1))])
     else:
         plan = map_plan("float32", dst, [registers], ())
-    return None if plan is None else ReadPlan(plan, -1.0)
+    if plan is None:
+        return None
+
+    def bind(state: CoreState, values: Sequence[Any]) -> Bound | None:
+        held = accumulators(state, values[0].shape[0])[:, np.newaxis]
+        return plan.bind(state, values[:1], [held, -1.0])
+
+    return FunctionPlan(bind)
 
 
 @plans(scalar.ActReadAccumulator)
-def act_read_accumulator(engine: Engine, dst: Array, lanes: int) -> ReadPlan | None:
+def act_read_accumulator(engine: Engine, dst: Array, lanes: int) -> FunctionPlan | None:
     return _reading(dst, False, lanes)
 
 
 @plans(accumulate.VectorReadAccumulator)
 def vector_read_accumulator(
     engine: Engine, dst: Array, negate: bool, lanes: int
-) -> ReadPlan | None:
+) -> FunctionPlan | None:
     return _reading(dst, negate, lanes)

@@ -21,7 +21,15 @@ from simulator.native.codegen.expressions import covers
 from simulator.native.codegen.library import Function
 from simulator.native.codegen.text import FunctionText, Value
 from simulator.native.plans.iteration_space import dims, space
-from simulator.native.plans.plan import Bound, Guarded, Job, Plan, address, words_type
+from simulator.native.plans.plan import (
+    Bound,
+    FunctionPlan,
+    Guarded,
+    Job,
+    Plan,
+    address,
+    words_type,
+)
 from simulator.native.plans.table import compiled, plans
 from simulator.native.rows.elementwise import MapStep, converting, map_plan, tile
 from simulator.native.rows.indexed import INDEX, READ, WRITTEN, Moving, by_rows, moving, wide
@@ -101,63 +109,6 @@ class Picked(NamedTuple):
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class SumPlan:
-    """How to add the operands at `positions`, the first of which is written; those of `picked`
-    through memory of their own. `total` adds what is at the same places of its values."""
-
-    positions: tuple[int, ...]
-    picked: tuple[Picked, ...]
-    total: Plan
-    suits: Function | None
-    result: int
-
-    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
-        """The call for these operands; None where one is missing, or order matters."""
-        operands = [values[position] for position in self.positions]
-        if any(operand is None for operand in operands):
-            return None
-        own = {each.position: np.empty(each.shape, each.dtype) for each in self.picked}
-        views = [own.get(p, operand) for p, operand in zip(self.positions, operands)]
-        bound = self.total.bind(state, views)
-        if bound is None:
-            return None
-        (job,) = bound.jobs
-        total = job._replace(
-            slots=tuple(
-                (slot, self.positions[at])
-                for slot, at in job.slots
-                if self.positions[at] not in own
-            ),
-            same=()
-            if 0 in own
-            else tuple(
-                same for same, position in zip(job.same, self.positions[1:]) if position not in own
-            ),
-        )
-        ahead, behind = [], []
-        for each in self.picked:
-            operand, memory = values[each.position], own[each.position]
-            index, base = operand.index, operand.base
-            at = each.position
-            if at:
-                ahead.append(each.move.job((memory, index, base), ((INDEX, ~at), (READ, at))))
-            else:
-                slots = ((WRITTEN, at), (INDEX, ~at))
-                behind.append(each.move.job((base, index, memory), slots, (False,)))
-        jobs = [*ahead, total, *behind]
-        if self.suits is None:
-            return Bound(jobs)
-        rows = [values[each.position] for each in self.picked]
-        places = [address(each.index) for each in rows]
-        numbers = [w for e, row in zip(self.picked, rows) for w in (e.step, row.base.shape[0])]
-        words = 0, *places, rows[0].index.size, *numbers
-        tiles = tuple((1 + i, ~each.position) for i, each in enumerate(self.picked))
-        guard = Job(self.suits, words_type(len(words))(*words), tiles)
-        refuse = partial(KERNELS[dma.DmaCompute.name], state, *values)
-        return Guarded(jobs, guard, refuse, self.result, own)
-
-
 def _picked(position: int, operand: Indirect) -> tuple[Picked, Array] | None:
     """An operand of which rows are picked, and memory that stands for them."""
     index = space([dims(operand.index.shape, operand.index.strides)])
@@ -174,7 +125,7 @@ def _picked(position: int, operand: Indirect) -> tuple[Picked, Array] | None:
 
 
 @plans(dma.DmaCompute)
-def dma_compute(engine: Engine, dst: Any, *values: Any) -> SumPlan | None:
+def dma_compute(engine: Engine, dst: Any, *values: Any) -> FunctionPlan | None:
     sources, op = values[: dma.MOST_SOURCES], values[dma.MOST_SOURCES]
     operands = {0: dst} | {1 + i: source for i, source in enumerate(sources) if source is not None}
     picked, views, indices = [], [], []
@@ -205,9 +156,52 @@ def dma_compute(engine: Engine, dst: Any, *values: Any) -> SumPlan | None:
     suits = compiled(RowsSuit(names, distinct)) if names else None
     if total is None:
         return None
-    return SumPlan(tuple(operands), tuple(picked), total, suits, _rows(dst))
+    result = dst.shape[0] if distinct or dst.ndim else 1
+    return FunctionPlan(_summing(tuple(operands), picked, total, suits, result), result)
 
 
-def _rows(dst: Any) -> int:
-    """What the instruction returns."""
-    return dst.shape[0] if isinstance(dst, Indirect) or dst.ndim else 1
+def _summing(
+    positions: tuple[int, ...],
+    picked: Sequence[Picked],
+    total: Plan,
+    suits: Function | None,
+    result: int,
+) -> Callable[[CoreState, Sequence[Any]], Bound | None]:
+    """How to add the operands at `positions`, the first of which is written; those of `picked`
+    through memory of their own. `total` adds what is at the same places of its values."""
+
+    def bind(state: CoreState, values: Sequence[Any]) -> Bound | None:
+        """The call for these operands; None where one is missing, or order matters."""
+        operands = [values[position] for position in positions]
+        if any(operand is None for operand in operands):
+            return None
+        own = {each.position: np.empty(each.shape, each.dtype) for each in picked}
+        bound = total.bind(state, [own.get(p, operand) for p, operand in zip(positions, operands)])
+        if bound is None:
+            return None
+        (job,) = bound.jobs
+        outside = [(slot, positions[at]) for slot, at in job.slots if positions[at] not in own]
+        flags = [same for same, position in zip(job.same, positions[1:]) if position not in own]
+        adding = job._replace(slots=tuple(outside), same=() if 0 in own else tuple(flags))
+        ahead, behind = [], []
+        for each in picked:
+            operand, memory, at = values[each.position], own[each.position], each.position
+            index, base = operand.index, operand.base
+            if at:
+                ahead.append(each.move.job((memory, index, base), ((INDEX, ~at), (READ, at))))
+            else:
+                slots = ((WRITTEN, at), (INDEX, ~at))
+                behind.append(each.move.job((base, index, memory), slots, (False,)))
+        jobs = [*ahead, adding, *behind]
+        if suits is None:
+            return Bound(jobs)
+        rows = [values[each.position] for each in picked]
+        places = [address(each.index) for each in rows]
+        numbers = [w for e, row in zip(picked, rows) for w in (e.step, row.base.shape[0])]
+        words = 0, *places, rows[0].index.size, *numbers
+        tiles = tuple((1 + i, ~each.position) for i, each in enumerate(picked))
+        guard = Job(suits, words_type(len(words))(*words), tiles)
+        refuse = partial(KERNELS[dma.DmaCompute.name], state, *values)
+        return Guarded(jobs, guard, refuse, result, own)
+
+    return bind

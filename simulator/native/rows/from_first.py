@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from isa.alu import AluOperator
 from simulator.device_state import CoreState
 from simulator.native.codegen.expressions import covers
 from simulator.native.plans.iteration_space import dims, space
-from simulator.native.plans.plan import Bound, Compound, Plan, float32_word
+from simulator.native.plans.plan import Bound, FunctionPlan, float32_word
 from simulator.native.rows.elementwise import (
     MapInput,
     MapStep,
@@ -34,34 +33,9 @@ def _split(data: Array, kept: int, count: int, step: int) -> tuple[Array, Array]
     return rows[..., 0], rows[..., 1:]
 
 
-@dataclass(frozen=True, slots=True)
-class FromFirstPlan(Compound):
-    """How to reduce rows of one layout: `total` adds up the others, `combine` takes the sum off."""
-
-    total: Plan | None
-    combine: Plan
-    rows: tuple[int, int, int]
-
-    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
-        """As `Plan.bind`; None too where operands overlap."""
-        dst, data = values[:2]
-        if dst is None or data is None:
-            return None
-        first, others = _split(data, *self.rows)
-        sums = np.empty(first.shape, np.float32)
-        jobs = []
-        if self.total is not None:
-            total = self.total.bind(state, (sums, others))
-            assert total is not None, "memory of its own overlaps nothing"
-            (job,) = total.jobs
-            jobs.append(job._replace(slots=job.slots[1:], same=(), written=0))
-        combine = self.combine.bind(state, (dst, first), [sums])
-        return combine and Bound([*jobs, *combine.jobs], sums)
-
-
 def from_first(
     dst: Array, data: Array, op: AluOperator, axes: int, negate: bool, add: Any
-) -> FromFirstPlan | None:
+) -> FunctionPlan | None:
     """The plan of such a reduction; `add(result, rows)` plans a sum of the last dimension."""
     if not op.arithmetic or not covers("alu", op.name, "float32") or not converting(dst, data):
         return None
@@ -84,4 +58,21 @@ def from_first(
     total = add(sums, others) if count > 1 else None
     if combine is None or (count > 1 and total is None):
         return None
-    return FromFirstPlan(total, combine, (kept, count, step))
+
+    def bind(state: CoreState, values: Sequence[Any]) -> Bound | None:
+        """The sum of the others, then it off the first; None too where operands overlap."""
+        dst, data = values[:2]
+        if dst is None or data is None:
+            return None
+        first, others = _split(data, kept, count, step)
+        sums = np.empty(first.shape, np.float32)
+        jobs = []
+        if total is not None:
+            bound = total.bind(state, (sums, others))
+            assert bound is not None, "memory of its own overlaps nothing"
+            (job,) = bound.jobs
+            jobs.append(job._replace(slots=job.slots[1:], same=(), written=0))
+        combined = combine.bind(state, (dst, first), [sums])
+        return combined and Bound([*jobs, *combined.jobs], sums)
+
+    return FunctionPlan(bind)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,15 +12,13 @@ from isa.enums import Engine
 from isa.machine import gather
 from simulator.device_state import CoreState
 from simulator.native.plans.iteration_space import Dim, dims, space
-from simulator.native.plans.plan import Bound, Compound, apart
+from simulator.native.plans.plan import Bound, FunctionPlan, apart
 from simulator.native.plans.table import plans, touches
 from simulator.native.rows.copy import bits_plan
 from simulator.native.rows.indexed import (
     READ,
     WRITTEN,
     Move,
-    MovePlan,
-    Moving,
     Through,
     by_rows,
     move_plan,
@@ -39,35 +36,10 @@ def step_of(view: Array) -> int | None:
     return row.strides[0][0] if row.counts else view.dtype.itemsize
 
 
-@dataclass(frozen=True, slots=True)
-class ShufflePlan(Compound):
-    """How to move whole partitions: `sources` to those that are `written`. Where these are not all
-    of dst, or operands overlap, they go through memory of the instruction's own."""
-
-    direct: Moving | None
-    there: Moving
-    back: Moving
-    sources: Array
-    written: Array
-    shape: tuple[int, ...]
-
-    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
-        """The call for these operands; None where one is missing."""
-        dst, src = values[:2]
-        if dst is None or src is None:
-            return None
-        if self.direct is not None and apart(dst, src):
-            views = dst, self.sources, src
-            move = self.direct.job(views, ((WRITTEN, 0), (READ, 1)), (False,))
-            return Bound([move], self.sources)
-        between = np.empty(self.shape, dst.dtype)
-        there = self.there.job((between, self.sources, src), ((READ, 1),))
-        back = self.back.job((dst, self.written, between), ((WRITTEN, 0),))
-        return Bound([there, back], (between, self.sources, self.written))
-
-
 @plans(gather.StreamShuffle)
-def stream_shuffle(engine: Engine, dst: Array, src: Array, mask: Any) -> ShufflePlan | None:
+def stream_shuffle(engine: Engine, dst: Array, src: Array, mask: Any) -> FunctionPlan | None:
+    """Whole partitions move. Where those that are written are not all of dst, or operands overlap,
+    they go through memory of the instruction's own."""
     size = dst.dtype.itemsize
     if size != src.dtype.itemsize or dst.size // dst.shape[0] != src.size // src.shape[0]:
         return None
@@ -87,8 +59,24 @@ def stream_shuffle(engine: Engine, dst: Array, src: Array, mask: Any) -> Shuffle
     there, back, *direct = moves
     if there is None or back is None:
         return None
-    found = direct[0] if direct else None
-    return ShufflePlan(found, there, back, sources, written, between.shape)
+    shape = between.shape
+
+    def bind(state: CoreState, values: Sequence[Any]) -> Bound | None:
+        """The call for these operands; None where one is missing."""
+        dst, src = values[:2]
+        if dst is None or src is None:
+            return None
+        if direct and direct[0] is not None and apart(dst, src):
+            move = direct[0].job((dst, sources, src), ((WRITTEN, 0), (READ, 1)), (False,))
+            return Bound([move], sources)
+        between = np.empty(shape, dst.dtype)
+        jobs = [
+            there.job((between, sources, src), ((READ, 1),)),
+            back.job((dst, written, between), ((WRITTEN, 0),)),
+        ]
+        return Bound(jobs, (between, sources, written))
+
+    return FunctionPlan(bind)
 
 
 def every_partition(window: Window, number: int) -> Window:
@@ -107,7 +95,7 @@ def all_of_it(window: Window) -> Window:
 
 
 @plans(gather.GatherElements)
-def gather_elements(engine: Engine, dst: Array, data: Array, indices: Array) -> MovePlan | None:
+def gather_elements(engine: Engine, dst: Array, data: Array, indices: Array) -> FunctionPlan | None:
     step, size = step_of(data), data.dtype.itemsize
     if step is None or dst.dtype.itemsize != size:
         return None
@@ -122,7 +110,7 @@ def gather_elements(engine: Engine, dst: Array, data: Array, indices: Array) -> 
 @plans(gather.LocalGather)
 def local_gather(
     engine: Engine, dst: Array, src: Array, index: Array, width: int, count: int
-) -> MovePlan | None:
+) -> FunctionPlan | None:
     step, along, size = step_of(src), step_of(index), src.dtype.itemsize
     side = gather.GPSIMD_PARTITIONS
     groups, other = divmod(src.shape[0], side)

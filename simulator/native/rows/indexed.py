@@ -26,6 +26,7 @@ from simulator.native.codegen.text import FunctionText, Value
 from simulator.native.plans.iteration_space import Dim, dims, space
 from simulator.native.plans.plan import (
     Division,
+    FunctionPlan,
     Guarded,
     Job,
     Plan,
@@ -189,49 +190,6 @@ class Moving(NamedTuple):
         return Job(self.function, words, slots, same, self.divisions, work)
 
 
-@dataclass(frozen=True, slots=True)
-class MovePlan:
-    """How to move rows or elements of one layout. `positions` says where the operands are among the
-    values (`view_at`); `checked` are the words of `inside`, which is an `IndexCheck`."""
-
-    row: type[MachineInstruction]
-    move: Moving
-    inside: Function
-    checked: tuple[int, ...]
-    picked: int
-    positions: tuple[int, int, int]
-    through: Through | None
-    result: int | None
-
-    def bind(self, state: CoreState, values: Sequence[Any]) -> Guarded | None:
-        """The call for these operands; None where one is missing, or they overlap."""
-        views = [view_at(values, position) for position in self.positions]
-        if any(view is None for view in views):
-            return None
-        written, index, read = views
-        if not apart(written, index) or (self.through is None and not apart(written, read)):
-            return None
-        slots = list(enumerate(self.positions))
-        ahead, behind, keep = [], [], None
-        if self.through is not None:
-            copy, shape, dtype = self.through
-            keep = np.empty(shape, dtype)
-            other = WRITTEN if self.picked == READ else READ
-            at = slots.pop(other)[1]
-            if other == READ:
-                ahead.append(inner_job(copy, state, keep, read, 1, at))
-            else:
-                behind.append(inner_job(copy, state, written, keep, 0, at))
-            views[other] = keep
-        checked = words_type(len(self.checked))(*self.checked)
-        checked[1] = address(index)
-        same = (False,) * (len(slots) - 1) if slots[0][0] == WRITTEN else ()
-        move = self.move.job(views, tuple(slots), same)
-        guard = Job(self.inside, checked, ((1, self.positions[INDEX]),))
-        refuse = partial(KERNELS[self.row.name], state, *values)
-        return Guarded([*ahead, move, *behind], guard, refuse, self.result, keep)
-
-
 def move_plan(
     row: type[MachineInstruction],
     move: Move,
@@ -240,9 +198,9 @@ def move_plan(
     positions: tuple[int, int, int],
     through: Through | None = None,
     result: int | None = None,
-) -> MovePlan | None:
+) -> FunctionPlan | None:
     """The plan of a move of elements of `size` bytes by indices of a dtype; None where NumPy has to
-    execute it."""
+    execute it. `positions` says where the operands are among the values (`view_at`)."""
     if not (DTYPES[index].is_integer and DTYPES[index].size <= 4):
         return None
     found, checked = moving(move, size, index), space([move.checked])
@@ -254,7 +212,35 @@ def move_plan(
         return None
     inside = compiled(IndexCheck(index, len(rows.counts), scatters))
     bounds = (0, 0, max(move.bound, 0), *rows.counts, *rows.strides[0])
-    return MovePlan(row, found, inside, bounds, move.picked, positions, through, result)
+
+    def bind(state: CoreState, values: Sequence[Any]) -> Guarded | None:
+        """The call for these operands; None where one is missing, or they overlap."""
+        views = [view_at(values, position) for position in positions]
+        if any(view is None for view in views):
+            return None
+        written, index, read = views
+        if not apart(written, index) or (through is None and not apart(written, read)):
+            return None
+        slots = list(enumerate(positions))
+        ahead, behind, keep = [], [], None
+        if through is not None:
+            keep = np.empty(through.shape, through.dtype)
+            other = READ if scatters else WRITTEN
+            at = slots.pop(other)[1]
+            if other == READ:
+                ahead.append(inner_job(through.copy, state, keep, read, 1, at))
+            else:
+                behind.append(inner_job(through.copy, state, written, keep, 0, at))
+            views[other] = keep
+        checked = words_type(len(bounds))(*bounds)
+        checked[1] = address(index)
+        same = (False,) * (len(slots) - 1) if slots[0][0] == WRITTEN else ()
+        moved = found.job(views, tuple(slots), same)
+        guard = Job(inside, checked, ((1, positions[INDEX]),))
+        refuse = partial(KERNELS[row.name], state, *values)
+        return Guarded([*ahead, moved, *behind], guard, refuse, result, keep)
+
+    return FunctionPlan(bind, result)
 
 
 def moving(move: Move, size: int, index: str) -> Moving | None:
@@ -287,7 +273,7 @@ def rows_plan(
     positions: tuple[int, int, int],
     role: int,
     result: int,
-) -> MovePlan | None:
+) -> FunctionPlan | None:
     """Rows of `plain` from or to those that indices pick of a tensor."""
     through: Through | None = None
     if not same_type(plain, picked.base):
@@ -303,7 +289,7 @@ def rows_plan(
 @plans(dma.DmaCopy)
 def dma_copy(
     engine: Engine, dst: Any, src: Any, queue: int, dge_mode: Any, oob_mode: Any
-) -> Plan | MovePlan | None:
+) -> Plan | FunctionPlan | None:
     """An operand of which rows are picked, or none."""
     row = dma.DmaCopy
     if isinstance(dst, Indirect):
@@ -321,7 +307,7 @@ def dma_copy(
 @plans(dma.DmaTranspose)
 def dma_transpose(
     engine: Engine, dst: Array, src: Any, queue: int, dge_mode: Any, oob_mode: Any
-) -> Plan | MovePlan | None:
+) -> Plan | FunctionPlan | None:
     if dst.dtype.itemsize != src.dtype.itemsize:
         return None
     if not isinstance(src, Indirect):

@@ -25,7 +25,7 @@ from isa.meaning import (
 )
 from isa.spec import MachineInstruction
 from simulator.native.codegen.expressions import covers
-from simulator.native.plans.plan import Plan, float32_word
+from simulator.native.plans.plan import FunctionPlan, Plan, float32_word
 from simulator.native.plans.table import PLANNERS, Planner
 from simulator.native.rows.accumulate import AccumulatingPlan, accumulating
 from simulator.native.rows.copied import copying, counting
@@ -42,7 +42,7 @@ from simulator.native.rows.elementwise import (
     tile,
     unsigned,
 )
-from simulator.native.rows.scan import CumulativePlan, cumulative, scan_plan
+from simulator.native.rows.scan import cumulative, scan_plan
 from simulator.native.rows.through_rows import ThroughRows
 from simulator.oracle.meaning import Values, element_type
 
@@ -131,7 +131,7 @@ class _TermSteps:
 
 def _plan(
     row: type[MachineInstruction], engine: Engine, *fields: Any
-) -> Plan | AccumulatingPlan | CumulativePlan | ThroughRows | None:
+) -> Plan | AccumulatingPlan | FunctionPlan | ThroughRows | None:
     meaning, dst = row.meaning, fields[0]
     assert meaning is not None
     values = Values(row, fields)

@@ -11,52 +11,45 @@ import numpy as np
 from isa.enums import Engine
 from isa.machine import random
 from simulator.device_state import CoreState
-from simulator.native.codegen.library import Function
 from simulator.native.codegen.text import FunctionText, Value
 from simulator.native.plans.iteration_space import dims
-from simulator.native.plans.plan import Bound, Compound, Job, Plan, address, inner_job, words_type
+from simulator.native.plans.plan import Bound, FunctionPlan, Job, address, inner_job, words_type
 from simulator.native.plans.table import compiled, plans
 from simulator.native.rows.copy import bits_plan
 from simulator.numerics.random import COUNTER_STEP, MULTIPLIERS
 from simulator.views import Array, dtype_name
 
 
-@dataclass(frozen=True, slots=True)
-class StatePlan(Compound):
+def _state_plan(tile: Array, back: bool) -> FunctionPlan | None:
     """How to copy the states of lanes to a tile, or `back`."""
-
-    plan: Plan
-    back: bool
-
-    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
-        """As `Plan.bind`, for the engine and the partitions that the state has now."""
-        (tile,) = values
-        if tile is None:
-            return None
-        first = state.start_partition
-        lanes = state.random[state.engine][first : first + tile.shape[0]]
-        target, source = (lanes, tile) if self.back else (tile, lanes)
-        slot = int(self.back)
-        job = inner_job(self.plan, state, target, source, slot, 0)
-        return Bound([job._replace(written=1 - slot)], lanes)
-
-
-def _state_plan(tile: Array, back: bool) -> StatePlan | None:
     if dtype_name(tile) != "uint32" or tile.ndim != 2:
         return None
     lanes = np.empty(tile.shape, np.uint32)
     target, source = (lanes, tile) if back else (tile, lanes)
     plan = bits_plan(target, source, dims(source.shape, source.strides))
-    return None if plan is None else StatePlan(plan, back)
+    if plan is None:
+        return None
+
+    def bind(state: CoreState, values: Sequence[Any]) -> Bound | None:
+        (tile,) = values
+        if tile is None:
+            return None
+        first = state.start_partition
+        held = state.random[state.engine][first : first + tile.shape[0]]
+        target, source = (held, tile) if back else (tile, held)
+        job = inner_job(plan, state, target, source, int(back), 0)
+        return Bound([job._replace(written=int(not back))], held)
+
+    return FunctionPlan(bind)
 
 
 @plans(random.GetRandomState)
-def get_random_state(engine: Engine, dst: Array) -> StatePlan | None:
+def get_random_state(engine: Engine, dst: Array) -> FunctionPlan | None:
     return _state_plan(dst, back=False)
 
 
 @plans(random.SetRandomState)
-def set_random_state(engine: Engine, words: Array) -> StatePlan | None:
+def set_random_state(engine: Engine, words: Array) -> FunctionPlan | None:
     return _state_plan(words, back=True)
 
 
@@ -90,22 +83,18 @@ class Seed:
         return word ^ f.binary("lshr", word, f.like(word, 15))
 
 
-@dataclass(frozen=True, slots=True)
-class SeedPlan(Compound):
-    """How to make the states of an engine."""
+@plans(random.SeedRandom)
+def seed_random(engine: Engine, seed: Array) -> FunctionPlan | None:
+    if seed.dtype.itemsize != 4:
+        return None
+    function = compiled(Seed())
 
-    function: Function
-
-    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
-        """The call for this seed, for the engine that the state has now."""
+    def bind(state: CoreState, values: Sequence[Any]) -> Bound | None:
         (seed,) = values
         if seed is None:
             return None
         states = state.random[state.engine]
         words = words_type(3)(address(states), address(seed), states.size)
-        return Bound([Job(self.function, words, ((1, 0),), written=0)], states)
+        return Bound([Job(function, words, ((1, 0),), written=0)], states)
 
-
-@plans(random.SeedRandom)
-def seed_random(engine: Engine, seed: Array) -> SeedPlan | None:
-    return SeedPlan(compiled(Seed())) if seed.dtype.itemsize == 4 else None
+    return FunctionPlan(bind)

@@ -16,10 +16,10 @@ from simulator.native.codegen.expressions import covers
 from simulator.native.codegen.nest import NestWords, loops
 from simulator.native.codegen.text import FunctionText, Value
 from simulator.native.plans.iteration_space import dims, space
-from simulator.native.plans.plan import Plan, nest_divisions, nest_words, ranked
+from simulator.native.plans.plan import FunctionPlan, Plan, nest_divisions, nest_words, ranked
 from simulator.native.plans.table import compiled, plans
 from simulator.native.rows.elementwise import converting, unsigned
-from simulator.native.rows.from_first import FromFirstPlan, from_first
+from simulator.native.rows.from_first import from_first
 from simulator.native.rows.partials import IN_LOCKSTEP, Reducer
 from simulator.views import Array, dtype_name
 
@@ -96,7 +96,7 @@ class ReduceKernel:
 @plans(vector.TensorReduce)
 def tensor_reduce(
     engine: Engine, dst: Array, data: Array, op: AluOperator, axes: int, negate: bool
-) -> Plan | FromFirstPlan | None:
+) -> Plan | FunctionPlan | None:
     if op.identity is None and op.reduces:
         return from_first(dst, data, op, axes, negate, partial(_sum, engine))
     kept = data.ndim - axes

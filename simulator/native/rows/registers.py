@@ -15,7 +15,7 @@ from simulator.device_state import CoreState
 from simulator.native.codegen import ports
 from simulator.native.codegen.library import Function
 from simulator.native.codegen.text import WORD, FunctionText
-from simulator.native.plans.plan import Bound, Compound, Guarded, Job, address, words_type
+from simulator.native.plans.plan import Bound, FunctionPlan, Guarded, Job, address, words_type
 from simulator.native.plans.table import compiled, plans
 from simulator.views import Array, dtype_name
 
@@ -78,32 +78,31 @@ class StoreRegister:
         return f.text()
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterPlan(Compound):
+def _transfer(
+    function: Function, positions: tuple[int, int], guard: Function | None = None
+) -> FunctionPlan:
     """How to load or store an element of one dtype. `positions` are those of the register and of
     the operand."""
 
-    function: Function
-    positions: tuple[int, int]
-    guard: Function | None = None
-
-    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
+    def bind(state: CoreState, values: Sequence[Any]) -> Bound | None:
         """The transfer for this register, or from a number, and this element."""
-        register, view = (values[position] for position in self.positions)
-        at = self.positions[1]
+        register, view = (values[position] for position in positions)
+        at = positions[1]
         if isinstance(register, RegisterReference):
             keep: Any = state.registers[state.engine]
             place = ctypes.addressof(keep) + WORD * register.number
         else:
             keep = words_type(1)(register)
             place = ctypes.addressof(keep)
-        places = {self.positions[0]: place, at: address(view)}
+        places = {positions[0]: place, at: address(view)}
         words = words_type(2)(places[0], places[1])
-        job = Job(self.function, words, ((at, at),))
-        if self.guard is None:
+        job = Job(function, words, ((at, at),))
+        if guard is None:
             return Bound([job], keep)
-        guard = Job(self.guard, words_type(2)(0, places[at]), ((1, at),))
-        return Guarded([job], guard, _unreachable, None, keep)
+        looking = Job(guard, words_type(2)(0, places[at]), ((1, at),))
+        return Guarded([job], looking, _unreachable, None, keep)
+
+    return FunctionPlan(bind)
 
 
 def _unreachable() -> None:
@@ -111,16 +110,16 @@ def _unreachable() -> None:
 
 
 @plans(control.RegisterLoad)
-def register_load(engine: Engine, dst: RegisterReference, src: Array) -> RegisterPlan | None:
+def register_load(engine: Engine, dst: RegisterReference, src: Array) -> FunctionPlan | None:
     name = dtype_name(src)
     if DTYPES[name].kind is DTypeKind.boolean or not ports.converts(name):
         return None
     function = compiled(LoadRegister(name))
     guard = None if DTYPES[name].is_integer else compiled(IsWhole(name))
-    return RegisterPlan(function, (0, 1), guard)
+    return _transfer(function, (0, 1), guard)
 
 
 @plans(control.RegisterStore)
-def register_store(engine: Engine, dst: Array, src: Any) -> RegisterPlan | None:
+def register_store(engine: Engine, dst: Array, src: Any) -> FunctionPlan | None:
     name = dtype_name(dst)
-    return RegisterPlan(compiled(StoreRegister(name)), (1, 0)) if ports.converts(name) else None
+    return _transfer(compiled(StoreRegister(name)), (1, 0)) if ports.converts(name) else None

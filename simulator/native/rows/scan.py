@@ -16,7 +16,7 @@ from simulator.native.codegen import ports
 from simulator.native.codegen.expressions import TABLES, covers, print_expression
 from simulator.native.codegen.nest import NestWords
 from simulator.native.codegen.text import FunctionText, Value
-from simulator.native.plans.plan import Bound, Compound, Plan
+from simulator.native.plans.plan import Bound, FunctionPlan, Plan
 from simulator.native.rows.elementwise import (
     MapInput,
     MapStep,
@@ -131,20 +131,6 @@ def scan_plan(
     return plan_lockstep(kernel, space, operands, sources)
 
 
-@dataclass(frozen=True, slots=True)
-class CumulativePlan(Compound):
-    """A `Plan` with two more operands: the accumulate registers, and what they start from if the
-    operator says it."""
-
-    plan: Plan
-    op: AluOperator
-
-    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
-        """As `Plan.bind`, for the engine and the partitions that the state has now."""
-        registers = accumulators(state, values[0].shape[0])[:, np.newaxis]
-        return self.plan.bind(state, values, [registers, beginning(self.op)])
-
-
 def cumulative(
     dst: Array,
     inputs: Sequence[MapInput],
@@ -153,7 +139,7 @@ def cumulative(
     command: ReduceCommand,
     values: int,
     initial: tuple[int, Any] | None = None,
-) -> CumulativePlan | None:
+) -> FunctionPlan | None:
     """The plan of a row of `values` fields that applies `steps`, as of a `ScanKernel`, and folds
     each result into the accumulate register, from where the destination takes it. `initial`:
     position and value of what load_reduce loads."""
@@ -171,4 +157,11 @@ def cumulative(
     # What is carried comes before the inputs.
     last = len(inputs) + len(steps)
     plan = scan_plan(dst, inputs, start, [*steps, ("alu", op.name, (last, 0))], kept)
-    return None if plan is None else CumulativePlan(plan, op)
+    if plan is None:
+        return None
+
+    def bind(state: CoreState, values: Sequence[Any]) -> Bound | None:
+        registers = accumulators(state, values[0].shape[0])[:, np.newaxis]
+        return plan.bind(state, values, [registers, beginning(op)])
+
+    return FunctionPlan(bind)

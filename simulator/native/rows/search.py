@@ -13,7 +13,7 @@ from simulator.device_state import CoreState
 from simulator.native.codegen import ports
 from simulator.native.codegen.structure import StructureText
 from simulator.native.codegen.text import Value
-from simulator.native.plans.plan import Bound, Compound, Plan, apart
+from simulator.native.plans.plan import Bound, FunctionPlan, Plan, apart
 from simulator.native.plans.table import plans
 from simulator.native.rows.elementwise import converting, pattern_of
 from simulator.native.rows.lines import LANES, Lines, RowLayout, alike, lines_plan, rows_of
@@ -311,25 +311,6 @@ class Replace:
         return f.text()
 
 
-@dataclass(frozen=True, slots=True)
-class MatchPlan(Compound):
-    """A `Plan` of `Replace` with positions, which it writes too: they share no bytes with data."""
-
-    plan: Plan
-
-    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
-        """As `Plan.bind`."""
-        bound = self.plan.bind(state, values)
-        _, data, vals, _, indices = values
-        if bound is None or not (apart(indices, data) and apart(indices, vals)):
-            return None
-        (job,) = bound.jobs
-        result, *read, positions = job.slots
-        # Flags go for all that is written; in-place operands that registers move are Python's.
-        same = (False,) * len(job.same)
-        return Bound([job._replace(slots=(result, positions, *read), written=2, same=same)])
-
-
 @plans(search.Max8)
 def max8(engine: Engine, dst: Array, src: Array) -> Plan | None:
     result, source = rows_of(dst), rows_of(src, read=True)
@@ -354,7 +335,7 @@ def find_index8(engine: Engine, dst: Array, data: Array, vals: Array) -> Plan | 
 @plans(search.MatchReplace8)
 def match_replace8(
     engine: Engine, dst: Array, data: Array, vals: Array, imm: float, indices: Array | None
-) -> MatchPlan | Plan | None:
+) -> FunctionPlan | Plan | None:
     if not converting(dst, data, vals):
         return None
     (source, result), values = alike(data, dst), rows_of(vals, read=True)
@@ -373,4 +354,18 @@ def match_replace8(
         same.append(False)
     number = (3, lambda value: pattern(float(value)))
     found = lines_plan(Replace(*layouts), operands, [number], same)
-    return found if indices is None else MatchPlan(found)
+    if indices is None:
+        return found
+
+    def bind(state: CoreState, given: Sequence[Any]) -> Bound | None:
+        """Positions are written too: they share no bytes with what is read."""
+        bound = found.bind(state, given)
+        if bound is None or not all(apart(given[4], read) for read in given[1:3]):
+            return None
+        (job,) = bound.jobs
+        first, *read, last = job.slots
+        # Flags go for all that is written; in-place operands that registers move are Python's.
+        no_flags = (False,) * len(job.same)
+        return Bound([job._replace(slots=(first, last, *read), written=2, same=no_flags)])
+
+    return FunctionPlan(bind)

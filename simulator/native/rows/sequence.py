@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,12 @@ from isa.machine import sequence
 from isa.machine.gather import GPSIMD_PARTITIONS
 from simulator.device_state import CoreState
 from simulator.native.codegen import ports
-from simulator.native.codegen.library import Function
 from simulator.native.codegen.text import FunctionText, Value
 from simulator.native.plans.iteration_space import dims, space
 from simulator.native.plans.plan import (
     Bound,
-    Compound,
     Division,
+    FunctionPlan,
     Job,
     Plan,
     address,
@@ -286,40 +286,34 @@ class LargestOfSequences:
         f.loop(zero, n, 1, put)
 
 
-@dataclass(frozen=True, slots=True)
-class TopKPlan(Compound):
-    """How to take the largest elements of sequences of one layout."""
-
-    function: Function
-    steps: tuple[int, ...]
-
-    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
-        """The call for these operands; None where they overlap."""
-        views = values[:3]
-        if any(view is None for view in views):
-            return None
-        taken, indices, src = views
-        if not (apart(taken, src) and apart(indices, src) and apart(taken, indices)):
-            return None
-        n, partitions = values[3], src.shape[0]
-        memory = np.empty(2 * n, np.uint32)
-        words = words_type(13)(
-            *map(address, views),
-            *(partitions // _SIDE, n, taken.size // partitions),
-            *(view.strides[0] for view in views),
-            *self.steps,
-            address(memory),
-        )
-        slots = tuple(enumerate(range(3)))
-        job = Job(self.function, words, slots, (False, False), work=n * partitions, written=2)
-        return Bound([job], memory)
-
-
 @plans(sequence.TopK)
-def top_k(engine: Engine, values: Array, indices: Array, src: Array, n: int) -> TopKPlan | None:
+def top_k(engine: Engine, values: Array, indices: Array, src: Array, n: int) -> FunctionPlan | None:
     steps = [step_of(view) for view in (values, indices, src)]
     names = [dtype_name(view) for view in (values, indices, src)]
     known = tuple(step for step in steps if step is not None)
     if len(known) < len(steps) or names != ["bfloat16", "uint32", "bfloat16"] or n > _INDEX + 1:
         return None
-    return TopKPlan(compiled(LargestOfSequences()), known)
+    function = compiled(LargestOfSequences())
+
+    def bind(state: CoreState, given: Sequence[Any]) -> Bound | None:
+        """The call for these operands; None where they overlap."""
+        views = given[:3]
+        if any(view is None for view in views):
+            return None
+        if not all(apart(one, other) for one, other in combinations(views, 2)):
+            return None
+        taken, _, read = views
+        n, partitions = given[3], read.shape[0]
+        memory = np.empty(2 * n, np.uint32)
+        words = words_type(13)(
+            *map(address, views),
+            *(partitions // _SIDE, n, taken.size // partitions),
+            *(view.strides[0] for view in views),
+            *known,
+            address(memory),
+        )
+        slots = tuple(enumerate(range(3)))
+        job = Job(function, words, slots, (False, False), work=n * partitions, written=2)
+        return Bound([job], memory)
+
+    return FunctionPlan(bind)

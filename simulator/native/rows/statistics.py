@@ -13,7 +13,7 @@ from isa.machine import statistics
 from simulator.device_state import CoreState
 from simulator.native.codegen.structure import StructureText
 from simulator.native.codegen.text import Value
-from simulator.native.plans.plan import Bound, Compound, Plan, inner_job
+from simulator.native.plans.plan import Bound, FunctionPlan, Plan, inner_job
 from simulator.native.plans.table import plans
 from simulator.native.rows.copy import through_float32
 from simulator.native.rows.elementwise import converting
@@ -127,25 +127,9 @@ class Aggregate:
         return f.text()
 
 
-@dataclass(frozen=True, slots=True)
-class WidePlan(Compound):
-    """A `Plan` of rows that are widened first, as they are too long for the room of a kernel."""
-
-    widen: Plan
-    plan: Plan
-    shape: tuple[int, ...]
-
-    def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
-        """As `Plan.bind`."""
-        dst, data = values
-        if dst is None or data is None:
-            return None
-        wide = np.empty(self.shape, np.float32)
-        ahead = inner_job(self.widen, state, wide, data, 1, 1)
-        return Bound([ahead, inner_job(self.plan, state, dst, wide, 0, 0)], wide)
-
-
-def _plan(kernel: type[Statistics | Aggregate], dst: Array, data: Array) -> Plan | WidePlan | None:
+def _plan(
+    kernel: type[Statistics | Aggregate], dst: Array, data: Array
+) -> Plan | FunctionPlan | None:
     if not converting(dst, data):
         return None
     result, source = rows_of(dst), rows_of(data, read=True)
@@ -153,18 +137,31 @@ def _plan(kernel: type[Statistics | Aggregate], dst: Array, data: Array) -> Plan
         return None
     if source is None:
         wide = np.empty((data.shape[0], data.size // data.shape[0]), np.float32)
-        widen, plan = through_float32(wide, data), _plan(kernel, dst, wide)
-        return (
-            None if widen is None or type(plan) is not Plan else WidePlan(widen, plan, wide.shape)
-        )
+        return _widened(through_float32(wide, data), _plan(kernel, dst, wide), wide.shape)
     return lines_plan(kernel(result.layout, source.layout), [(0, dst, result), (1, data, source)])
 
 
+def _widened(widen: Plan | None, plan: Any, shape: tuple[int, ...]) -> FunctionPlan | None:
+    """A plan of rows that are widened first, as they are too long for the room of a kernel."""
+    if widen is None or type(plan) is not Plan:
+        return None
+
+    def bind(state: CoreState, values: Sequence[Any]) -> Bound | None:
+        dst, data = values
+        if dst is None or data is None:
+            return None
+        wide = np.empty(shape, np.float32)
+        ahead = inner_job(widen, state, wide, data, 1, 1)
+        return Bound([ahead, inner_job(plan, state, dst, wide, 0, 0)], wide)
+
+    return FunctionPlan(bind)
+
+
 @plans(statistics.BnStats)
-def bn_stats(engine: Engine, dst: Array, data: Array) -> Plan | WidePlan | None:
+def bn_stats(engine: Engine, dst: Array, data: Array) -> Plan | FunctionPlan | None:
     return _plan(Statistics, dst, data)
 
 
 @plans(statistics.BnAggregate)
-def bn_aggregate(engine: Engine, dst: Array, data: Array) -> Plan | WidePlan | None:
+def bn_aggregate(engine: Engine, dst: Array, data: Array) -> Plan | FunctionPlan | None:
     return _plan(Aggregate, dst, data)
