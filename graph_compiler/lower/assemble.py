@@ -47,6 +47,7 @@ from graph_compiler.lower.rewrites.composites import recognise
 from graph_compiler.lower.rewrites.factors import into_weights
 from graph_compiler.lower.rewrites.float8 import emulate
 from graph_compiler.lower.rewrites.layouts import orders_of_products, row_major_for_products
+from graph_compiler.lower.rewrites.masked_rows import zeros_of_masked_rows
 from graph_compiler.lower.rewrites.pairs import OPCODES, as_pairs, has_random_bits, is_wide
 from graph_compiler.lower.rewrites.ranges import narrow
 from graph_compiler.lower.rewrites.softmax import compared_choices, factors_behind_maxima
@@ -337,6 +338,7 @@ def _emitted(
         emulate(block)
     downcast(block, options)
     into_weights(block)
+    zeros_of_masked_rows(block)
     factors_behind_maxima(block)
     demote(block, options)
     round_early(block)

@@ -1,11 +1,13 @@
 """Module to block: calls inlined, tuples taken apart, constants folded, equal operations merged.
 
 All of it is exact. A constant stays a NumPy view (a broadcast scalar takes one element), so that
-folding a broadcast costs nothing; what is folded otherwise has at most FOLDED elements.
+folding a broadcast costs nothing. What is folded otherwise has at most FOLDED elements, and up to
+LARGEST where an operand has as many already, or where it is looked up in a table.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 
 FOLDED = 1 << 16
 """Elements of the largest result that is computed while compiling."""
+
+LARGEST = 1 << 22
+"""Elements of the largest result of a gather that is computed while compiling, or of what is
+computed from constants that large: such as frozen weights at distances of positions."""
 
 INLINED = 1 << 18
 """Instructions of all computations together, counted at every call, with which compiling ends."""
@@ -75,6 +81,11 @@ def is_elementwise(row: type[HloOperator]) -> bool:
 def is_uniform(array: np.ndarray[Any, Any]) -> bool:
     """Whether an array is one element, repeated."""
     return all(stride == 0 or size == 1 for size, stride in zip(array.shape, array.strides))
+
+
+def _stored(array: np.ndarray[Any, Any]) -> int:
+    """How many elements an array has in memory, where repeated ones count once."""
+    return math.prod(size for size, stride in zip(array.shape, array.strides) if stride)
 
 
 class Simplifier:
@@ -164,7 +175,7 @@ class Simplifier:
         same = _unchanged(item, operands)
         if same is not None:
             return same
-        if item.opcode not in _COMPUTED and all(node.op == "constant" for node in operands):
+        if all(node.op == "constant" for node in operands):
             folded = self._folded(item, row, [node.value for node in operands], elementwise)
             if folded is not None:
                 return Node("constant", results, [], value=folded)
@@ -203,7 +214,11 @@ class Simplifier:
                 return np.broadcast_to(np.asarray(row.evaluate(item, values, self.evaluator)), dims)
         if not values and max(dims, default=0) > FOLDED:
             return None  # a count that long is left to the run
-        large = item.shape.size > FOLDED or any(value.size > FOLDED for value in values)
+        if item.opcode == "gather":
+            large = item.shape.size > LARGEST
+        else:
+            limit = max([FOLDED, *(min(_stored(value), LARGEST) for value in values)])
+            large = item.shape.size > limit or any(value.size > limit for value in values)
         if large and item.opcode not in _VIEWED:
             return None
         with np.errstate(all="ignore"):
@@ -246,9 +261,6 @@ _NO_CHANGE: dict[str, Callable[[Any], bool]] = {
     "transpose": lambda item: list(item.attribute("dimensions")) == list(range(item.shape.rank)),
 }
 """Opcodes that do nothing where shape and type stay, if the check says so."""
-
-_COMPUTED = frozenset({"reduce", "dot", "gather"})
-"""Opcodes that are left to the run, as they may be long."""
 
 _VIEWED = frozenset({*MOVES, "iota"}) - {"reshape"}
 """Opcodes of which NumPy makes views, whatever the size."""

@@ -8,6 +8,8 @@ finite, the sum may be no number, and the reciprocal then is none either.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,27 +18,44 @@ from graph_compiler.schedule.nodes import Block, Node
 from graph_compiler.schedule.simplify import is_uniform
 
 
+class Softmax(NamedTuple):
+    """Exponentials of `numbers` less the `largest` of them, and their `total`: both reductions."""
+
+    total: Node
+    largest: Node
+    numbers: Node
+
+
 def is_softmax_divisor(node: Node) -> bool:
     """Whether each element of a node is a sum of exponentials, of which the largest is 1."""
+    return softmax_of_divisor(node) is not None
+
+
+def softmax_of_divisor(node: Node) -> Softmax | None:
+    """What a node has the sums of; None where an element is no such sum, or no larger one of it
+    and of a number up to 1."""
     total = _as_it_is(node, _SPREAD)
+    total = total and _without(total, "maximum", lambda least: bool(np.all(least <= 1)))
     exponentials = total and _folded(total, "add")
     value = exponentials and _as_it_is(exponentials, _CONVERTED)
     if total is None or value is None or value.op not in _EXPONENTIALS:
-        return False
+        return None
     (difference,) = value.operands
     if difference.op not in _DIFFERENCES:
-        return False
-    numbers, largest = difference.operands
-    found = repeated_along(largest, total)
+        return None
+    numbers, spread = difference.operands
+    found = repeated_along(spread, total)
     most = found and _without_least(found)
     if most is None:
-        return False
+        return None
     if difference.op == "add":
         numbers, factor = _scaled(numbers)
         most, opposite = _scaled(most)
         if factor is None or opposite is None or factor != -opposite:
-            return False
-    return _folded(most, "maximum") is numbers and _axes(most) == _axes(total)
+            return None
+    if _folded(most, "maximum") is not numbers or axes_of(most) != axes_of(total):
+        return None
+    return Softmax(total, most, numbers)
 
 
 def factors_behind_maxima(block: Block) -> None:
@@ -103,6 +122,8 @@ def _of_unscaled(difference: Node, uses: dict[Node, int]) -> list[Node] | None:
     if scaled is None:
         return None
     plain, factor = scaled
+    if factor > 1 and np.all(most.operands[1].value == LOWEST):
+        return None  # which times the factor is no number
     form = [(_SINGLE, numbers.dims)]
     again = Node("multiply", form, [plain, _uniform(factor, numbers)], numbers.instruction)
     reduced = Node("reduce", most.results, [plain, most.operands[1]], most.instruction)
@@ -197,13 +218,16 @@ _FACTORS = frozenset({"multiply", "divide"})
 
 def _without_least(node: Node) -> Node:
     """A node, or what it is the maximum of and of no more than -infinity."""
-    while node.op == "maximum":
-        least = [
-            one.op == "constant" and bool(np.all(one.value == -np.inf)) for one in node.operands
-        ]
-        if True not in least:
+    return _without(node, "maximum", lambda least: bool(np.all(least == -np.inf)))
+
+
+def _without(node: Node, opcode: str, is_neutral: Callable[[Any], bool]) -> Node:
+    """A node, or what it is an operation of and of constants of some kind."""
+    while node.op == opcode:
+        neutral = [one.op == "constant" and is_neutral(one.value) for one in node.operands]
+        if True not in neutral:
             return node
-        node = node.operands[least.index(False)] if False in least else node.operands[0]
+        node = node.operands[neutral.index(False)] if False in neutral else node.operands[0]
     return node
 
 
@@ -228,17 +252,19 @@ _FLOATS = frozenset({"f32", "bf16"})
 
 
 def _folded(node: Node, opcode: str) -> Node | None:
-    """What a node reduces by an opcode, behind that opcode's identity; None of other nodes."""
+    """What a node reduces by an opcode, behind that opcode's identity, or of the largest one behind
+    the lowest finite number; None of other nodes."""
     if node.op != "reduce" or len(node.operands) != 2 or node.type not in _FLOATS:
         return None
     assert node.instruction is not None
     value, initial = node.operands
     if initial.op != "constant" or binary_opcode(node.instruction.called[0]) != opcode:
         return None
-    return value if np.all(initial.value == _IDENTITIES[opcode]) else None
+    return value if np.isin(initial.value, _BEGINNINGS[opcode]).all() else None
 
 
-_IDENTITIES = {"add": 0.0, "maximum": -np.inf}
+LOWEST = float(np.finfo(np.float32).min)
+_BEGINNINGS = {"add": (0.0,), "maximum": (-np.inf, LOWEST)}
 
 
 def repeated_along(node: Node, like: Node) -> Node | None:
@@ -251,13 +277,14 @@ def repeated_along(node: Node, like: Node) -> Node | None:
     (source,) = node.operands
     axes = node.instruction.attribute("dimensions")
     places = [axis for axis, size in zip(axes, source.dims) if size > 1]
-    reduced = _axes(like)
+    reduced = axes_of(like)
     kept = [axis for axis, size in enumerate(node.dims) if axis not in reduced and size > 1]
     while source.op == "reshape":
         (source,) = source.operands
     return source if places == kept and node.dims == like.operands[0].dims else None
 
 
-def _axes(node: Node) -> list[int]:
+def axes_of(node: Node) -> list[int]:
+    """The dimensions that a reduction reduces."""
     assert node.instruction is not None
     return sorted(node.instruction.attribute("dimensions"))

@@ -1,0 +1,124 @@
+"""Rows of a softmax that are masked wholly: zeros, without a choice for each element.
+
+Before, as PyTorch states attention: `select(not any(x != -inf), 0, exp(x - max(x)) / sum(exp(x -
+max(x))))`, which keeps rows of -infinity from becoming NaN. After: the largest number is sought
+from the lowest finite one on, so that exponentials of such a row are 0, and the sum is at least
+1/2, which it is in every other row, where the largest number counts 1. Rows with NaN or with
++infinity are what they were.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graph_compiler.lower.rewrites.softmax import (
+    LOWEST,
+    Softmax,
+    axes_of,
+    repeated_along,
+    softmax_of_divisor,
+)
+from graph_compiler.schedule.nodes import Block, Node
+
+_LEAST_SUM = 0.5
+
+
+def zeros_of_masked_rows(block: Block) -> None:
+    """Rewrite such choices, in a block and those inside of it."""
+    uses = block.uses()
+    behind: dict[Node, Node] = {}
+    chosen: dict[Node, Node] = {}
+    for node in block.nodes:
+        for inner in node.blocks:
+            zeros_of_masked_rows(inner)
+        found = _choice(node, uses)
+        if found is None:
+            continue
+        quotient, (total, largest, _) = found
+        chosen[node] = quotient
+        largest.operands = [largest.operands[0], _filled(LOWEST, largest.operands[1])]
+        behind[total] = Node(
+            "maximum", total.results, [total, _filled(_LEAST_SUM, total)], total.instruction
+        )
+    if not chosen:
+        return
+    nodes: list[Node] = []
+    for node in block.nodes:
+        operands = [chosen.get(operand, operand) for operand in node.operands]
+        node.operands = [behind.get(operand, operand) for operand in operands]
+        nodes.append(node)
+        if node in behind:
+            nodes.append(behind[node])
+    block.nodes = nodes
+    block.results = [chosen.get(result, result) for result in block.results]
+
+
+def _choice(node: Node, uses: dict[Node, int]) -> tuple[Node, Softmax] | None:
+    """A quotient that a node chooses unless its row is masked, where it chooses zeros, and what the
+    divisor is made of, for nobody else; None of other nodes."""
+    if node.op != "select":
+        return None
+    condition, *others = node.operands
+    for quotient, zero, masked_is in ((others[1], others[0], True), (others[0], others[1], False)):
+        if quotient.op != "divide" or zero.op != "constant" or np.any(zero.value):
+            continue
+        softmax = softmax_of_divisor(quotient.operands[1])
+        if softmax is None or uses.get(softmax.total) != 1 or uses.get(softmax.largest) != 1:
+            return None
+        if np.any(np.signbit(zero.value)) or quotient.operands[0] is not _exponentials(softmax):
+            return None
+        rows = repeated_along(condition, softmax.total)
+        return (quotient, softmax) if rows and _says_masked(rows, softmax, masked_is) else None
+    return None
+
+
+def _exponentials(softmax: Softmax) -> Node:
+    return softmax.total.operands[0]
+
+
+def _says_masked(rows: Node, softmax: Softmax, masked_is: bool) -> bool:
+    """Whether a node says of each row that all its numbers are -infinity, or by `masked_is` that
+    some are not."""
+    rows, turned = _without_not(rows, reshaped=True)
+    if rows.op != "reduce" or rows.instruction is None or len(rows.operands) != 2:
+        return False
+    value, initial = rows.operands
+    every = rows.instruction.called[0].root.opcode
+    if every not in _FOLDS or axes_of(rows) != axes_of(softmax.total):
+        return False
+    neutral = initial.op == "constant" and bool(np.all(initial.value == (every == "and")))
+    value, inside = _without_not(value, reshaped=False)
+    direction = _against_infinity(value, softmax.numbers)
+    # All are -infinity: `and` of EQ, or not `or` of NE.
+    equal = (direction == "EQ") != inside
+    if direction not in ("EQ", "NE") or not neutral or equal != (every == "and"):
+        return False
+    return ((every == "and") != turned) == masked_is
+
+
+_FOLDS = ("and", "or")
+
+
+def _without_not(node: Node, *, reshaped: bool) -> tuple[Node, bool]:
+    """What a node negates (or reshapes), and whether it does an odd number of times."""
+    turned = False
+    while node.op == "not" or (reshaped and node.op == "reshape"):
+        turned ^= node.op == "not"
+        (node,) = node.operands
+    return node, turned
+
+
+def _against_infinity(node: Node, numbers: Node) -> str | None:
+    """The direction in which a node compares numbers with -infinity; None of other nodes."""
+    if node.op != "compare" or node.instruction is None:
+        return None
+    left, right = node.operands
+    if left is not numbers or right.op != "constant" or not np.all(right.value == -np.inf):
+        return None
+    return str(node.instruction.attribute("comparison_direction"))
+
+
+def _filled(number: float, like: Node) -> Node:
+    """A constant of one number, of another node's form."""
+    value = np.broadcast_to(np.float32(number), like.dims)
+    return Node("constant", like.results, [], value=value)
