@@ -23,7 +23,7 @@ from graph_compiler.host_kernels.registers import (
     storage,
     widths,
 )
-from simulator.native.codegen.text import FunctionText, Value
+from simulator.native.codegen.text import FunctionText, Value, first_lanes
 
 CHUNK = 128
 """Iterations whose elements are folded by themselves first."""
@@ -290,7 +290,7 @@ class _LoopEmitter:
         elif part is None:
             stored = f.load(place, element, width)
         else:
-            stored = f.load_where(_first_lanes(part, width), place, element)
+            stored = f.load_where(first_lanes(part, width), place, element)
         return decode(f, type, stored)
 
     def _store(
@@ -306,7 +306,7 @@ class _LoopEmitter:
         elif part is None:
             f.store(stored, place)
         else:
-            f.store_where(_first_lanes(part, width), stored, place)
+            f.store_first(stored, place, part)
 
     # Maps
 
@@ -420,7 +420,7 @@ class _LoopEmitter:
             if left:
                 start = f.integer(self.count - left)
                 element = self._vector(places, rows, start, width, left)
-                kept = f.select(_first_lanes(left, width), element, self._identity(width))
+                kept = f.select(first_lanes(left, width), element, self._identity(width))
                 partial[0] = self._combine(partial[0], kept)
             return partial
 
@@ -465,7 +465,7 @@ class _LoopEmitter:
                 elif last is None:
                     f.store(stored, place)
                 else:
-                    f.store_where(_first_lanes(last, width), stored, place)
+                    f.store_first(stored, place, last)
 
         vectors = self.loop.unroll
         left = self.count % (width * vectors)
@@ -474,12 +474,6 @@ class _LoopEmitter:
             lambda index: block(index, vectors, None),
             lambda index: block(index, -(-left // width), left % width or None),
         )
-
-
-def _first_lanes(count: int, width: int) -> Value:
-    """A mask of the first lanes."""
-    flags = ", ".join("i1 true" if lane < count else "i1 false" for lane in range(width))
-    return Value(f"<{flags}>", "i1", width)
 
 
 def literal(type: str, value: Any) -> ElementStep:

@@ -11,6 +11,7 @@ import pytest
 
 from graph_compiler import evaluate, execute, parse_text
 from graph_compiler.execute.executable import Executable, planned
+from graph_compiler.hlo import PRIMITIVE_TYPES
 from graph_compiler.schedule import simplify
 from graph_compiler.schedule.structure import structure_digest
 from isa.errors import NeuronError
@@ -340,3 +341,20 @@ def test_what_calls_inline_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NeuronError) as caught:
         execute(parse_text(text), np.ones(2, np.float32))
     assert caught.value.code == "hlo-too-many-instructions" and "`f`" in caught.value.what
+
+
+@pytest.mark.parametrize("columns", [1, 2, 16, 17, 33, 65, 97])
+@pytest.mark.parametrize("type", ["bf16", "f16", "s16", "s8", "pred", "f32"])
+def test_rows_of_any_length_end_where_they_end(type: str, columns: int) -> None:
+    """The last element of a row, in a narrow type, leaves the row behind it alone: LLVM 22 wrote it
+    as wide as the number was before it was narrowed."""
+    text = f"""HloModule m
+ENTRY e {{
+ a = {type}[3,{columns},20] parameter(0)
+ ROOT r = {type}[3,20,{columns}] transpose(a), dimensions={{0,2,1}}
+}}"""
+    dtype = PRIMITIVE_TYPES[type].numpy
+    numbers = np.random.default_rng(columns).integers(0, 100, (3, columns, 20))
+    array = (numbers % 2 == 0) if type == "pred" else numbers.astype(dtype)
+    (found,) = execute(parse_text(text), array)
+    assert found.tobytes() == np.ascontiguousarray(array.transpose(0, 2, 1)).tobytes()

@@ -18,6 +18,7 @@ from simulator.kernels import fixed
 from simulator.native.codegen import library as library_module
 from simulator.native.codegen.library import Library
 from simulator.native.codegen.object_cache import Cache
+from simulator.native.codegen.text import FunctionText
 from simulator.native.plans import table
 from simulator.native.rows.copy import CopyRows
 
@@ -101,3 +102,34 @@ def test_without_llvm_numpy_computes(monkeypatch: pytest.MonkeyPatch) -> None:
             fixed(TensorCopy, Engine.vector, State(), (target, source), native=True)()
             np.testing.assert_array_equal(target, source)
     assert len(caught) == 1
+
+
+@pytest.mark.parametrize("width", [4, 8, 16, 32])
+@pytest.mark.parametrize(("wide", "narrow"), [("i32", "i16"), ("i32", "i8"), ("i64", "i32")])
+def test_the_first_lanes_are_stored_alone(
+    width: int, wide: str, narrow: str, tmp_path: Path
+) -> None:
+    """LLVM 22, for AVX-512, writes one lane of a narrowed vector as wide as it was before."""
+
+    class Kernel:
+        def __init__(self, count: int) -> None:
+            self.count = count
+
+        def __repr__(self) -> str:
+            return f"first lanes of {narrow} {self.count} {width} {wide}"
+
+        def text(self, name: str) -> str:
+            f = FunctionText(name)
+            value = f.load(f.word(0, "ptr"), wide, width)
+            f.store_first(f.convert("trunc", value, narrow), f.word(1, "ptr"), self.count)
+            return f.text()
+
+    size = int(narrow[1:]) // 8
+    numbers = np.arange(1, width + 1, dtype=f"i{int(wide[1:]) // 8}") * 0x01010101
+    library = Library(Cache("lanes", tmp_path))
+    for count in range(1, width + 1):
+        room = np.full(width * size, 0xEE, np.uint8)
+        words = (numbers.ctypes.data, room.ctypes.data)
+        library.function(Kernel(count))((library_module.ctypes.c_int64 * 2)(*words))
+        wanted = numbers.astype(f"i{size}")[:count].tobytes()
+        assert room.tobytes() == wanted + b"\xee" * (room.size - len(wanted))

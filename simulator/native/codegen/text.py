@@ -114,6 +114,12 @@ def _mangled(value: Value) -> str:
     return f"v{value.width}{suffix}" if value.width else suffix
 
 
+def first_lanes(count: int, width: int) -> Value:
+    """A mask of the first lanes."""
+    flags = ", ".join("i1 true" if lane < count else "i1 false" for lane in range(width))
+    return Value(f"<{flags}>", "i1", width)
+
+
 def bits_of(element: str) -> int:
     """Width of an element type in bits."""
     return {"float": 32, "double": 64, "ptr": 64}.get(element) or int(element[1:])
@@ -373,6 +379,14 @@ class FunctionText:
             f"  call void {function}({value.type} {value.text}, ptr {pointer.text}, i32 1, "
             f"{mask.type} {mask.text})"
         )
+
+    def store_first(self, value: Value, pointer: Value, count: int) -> None:
+        """Write the first lanes. A lane alone is written as a scalar: LLVM 22, for AVX-512, makes a
+        masked store of one lane as wide as the lane was before it was narrowed."""
+        if count == 1:
+            self.store(self.extract(value, 0), pointer)
+        else:
+            self.store_where(first_lanes(count, value.width), value, pointer)
 
     def word(self, index: int, element: str = "i64") -> Value:
         """An argument word, or its low bytes as another type."""
