@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from graph_compiler import compile, parse_text
+from graph_compiler.hlo import PRIMITIVE_TYPES
 from graph_compiler.lower import limits
 from graph_compiler.lower.limits import PlanLimits
 from isa.machine.dma import DmaCopy, DmaTranspose
@@ -170,3 +171,24 @@ def test_rows_of_a_layer(rows: int) -> None:
     exact = [array.astype(np.float64) for array in (x, w, b, u)]
     r = np.tanh(exact[0] @ exact[1] + exact[2]) @ exact[3] + exact[0]
     np.testing.assert_allclose(found, r - r.mean(-1, keepdims=True), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("batch", "rows", "depth"), [(16, 384, 64), (24, 256, 32), (9, 130, 48)])
+@pytest.mark.parametrize("type", ["f32", "bf16"])
+def test_each_element_of_a_batch_has_its_own_operands(
+    type: str, batch: int, rows: int, depth: int
+) -> None:
+    """Rows against rows, whose elements of the batch are loaded several at a time."""
+    text = f"""HloModule scores
+ENTRY e {{
+ a = {type}[{batch},{rows},{depth}] parameter(0)
+ b = {type}[{batch},{rows},{depth}] parameter(1)
+ ROOT r = f32[{batch},{rows},{rows}] dot(a, b), lhs_batch_dims={{0}}, rhs_batch_dims={{0}}, \
+lhs_contracting_dims={{2}}, rhs_contracting_dims={{2}}
+}}"""
+    rng = np.random.default_rng(batch)
+    a, b = (rng.integers(-8, 8, (batch, rows, depth)) for _ in "ab")
+    (found,) = compile(parse_text(text), "trn2")(
+        *(one.astype(PRIMITIVE_TYPES[type].numpy) for one in (a, b))
+    )
+    np.testing.assert_array_equal(found, a @ b.transpose(0, 2, 1))
