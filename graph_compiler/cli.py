@@ -193,10 +193,10 @@ def convert_command(
     \b
       nki hlo convert model.hlo.pb -o model.txt
     """
-    from functools import partial
 
     from graph_compiler.frontends.sniff import load_with_format
-    from nki.cli.output_files import check_writable, write_file
+    from isa.files.complete import complete
+    from nki.cli.output_files import check_writable
 
     form = form or _form_of(path)
     if path is None and form not in _TEXTS:
@@ -211,7 +211,8 @@ def convert_command(
         text = data.decode()
         report = Report({**facts, "text": text}, [text.rstrip("\n")])
     else:
-        write_file(path, partial(_write_all, data=data))
+        with complete(path) as part:
+            part.write_bytes(data)
         report = Report({**facts, "saved": path}, [f"wrote {path}"])
     options.show(context, report)
     return OK.number
@@ -246,10 +247,6 @@ def _written(module: Module, form: str, plain: bool) -> bytes:
         "stablehlo": lambda: stablehlo.from_module(module).encode(),
     }
     return writers[form]()
-
-
-def _write_all(stream: Any, data: bytes) -> None:
-    stream.write(data)
 
 
 @hlo_command.command("run")

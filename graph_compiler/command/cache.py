@@ -41,13 +41,14 @@ class CachedProgram:
 
     def keep(self, data: bytes) -> None:
         """Write the container, the whole of it or nothing. Raises NeuronError not-writable."""
-        from nki.cli.output_files import write_file
+        from isa.files.complete import complete
 
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise NeuronError("not-writable", f"{self.path.parent}: {error.strerror}") from None
-        write_file(str(self.path), lambda stream: stream.write(data))
+        with complete(self.path) as part:
+            part.write_bytes(data)
 
 
 def folder_of(url: str) -> str:

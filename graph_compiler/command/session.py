@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.command.arguments import UsageError, parsed
@@ -129,7 +128,8 @@ def _notices(values: argparse.Namespace, journal: Journal) -> None:
 
 
 def _compile(values: argparse.Namespace, options: GraphOptions, journal: Journal) -> None:
-    from nki.cli.output_files import check_writable, write_file
+    from isa.files.complete import complete
+    from nki.cli.output_files import check_writable
 
     tiles, saves = _TILES in values.pipeline, _SAVED in values.pipeline
     if not tiles:
@@ -153,12 +153,9 @@ def _compile(values: argparse.Namespace, options: GraphOptions, journal: Journal
         data = _program(module, values, options, saves, journal)
         if kept is not None:
             kept.keep(data)
-    write_file(values.output, partial(_write, data=data))
+    with complete(values.output) as part:
+        part.write_bytes(data)
     journal.info(f"wrote {values.output}, {len(data)} bytes")
-
-
-def _write(stream: Any, data: bytes) -> None:
-    stream.write(data)
 
 
 def _bytes(path: str) -> bytes:
@@ -294,9 +291,10 @@ def _save_graph(module: Module) -> None:
 
 
 def _save_text(path: str, text: str) -> None:
-    from nki.cli.output_files import write_file
+    from isa.files.complete import complete
 
-    write_file(path, partial(_write, data=text.encode()))
+    with complete(path) as part:
+        part.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _explained(error: NeuronError) -> str:

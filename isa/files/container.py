@@ -13,8 +13,6 @@ loading it. The same program gives the same bytes everywhere.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -26,6 +24,7 @@ from typing import Any
 from isa.errors import NeuronError
 from isa.errors.calls import named_arguments
 from isa.files.archive import Contents, pack_archive, program_files, read_files, unpack_archive
+from isa.files.complete import complete
 from isa.files.encoding import MALFORMED, table_digest
 from isa.gc_pause import collection_paused
 from isa.program import Program
@@ -185,28 +184,14 @@ def save(program: Program, path: Any, metadata: Mapping[str, Any] | None = None)
     """
     destination = _path(path)
     data = write(program, metadata)
-    try:
-        if destination.exists() and not destination.is_file():
+    if destination.exists() and not destination.is_file():
+        try:
             destination.write_bytes(data)  # a device or a pipe; a folder refuses
-        else:
-            _replace(destination.resolve(), data)
-    except OSError as error:
-        raise NeuronError("not-writable", f"{path}: {error.strerror or error}") from error
-
-
-def _replace(destination: Path, data: bytes) -> None:
-    """Put a complete file in place of `destination` in one step."""
-    temporary = destination.with_name(f".{destination.name}.{os.getpid()}.partial")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, destination)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
+        except OSError as error:
+            raise NeuronError("not-writable", f"{path}: {error.strerror or error}") from error
+        return
+    with complete(destination) as part:
+        part.write_bytes(data)
 
 
 @named_arguments

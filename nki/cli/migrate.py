@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import tokenize
 from dataclasses import asdict
-from functools import partial
-from typing import Any, BinaryIO
+from typing import Any
 
 import click
 
@@ -25,13 +24,14 @@ def migrate_command(context: click.Context, files: tuple[str, ...], check: bool)
     Lists what it replaced, and what is left to do by hand. Only the spellings change; the rest of
     a file stays as it is.
     """
-    from nki.cli.output_files import write_file
+    from isa.files.complete import complete
 
     plans = [_plan(name) for name in files]  # of all files, before the first is changed
     rows, data = [], []
     for name, (found, changed) in zip(files, plans):
         if changed is not None and not check:
-            write_file(name, partial(_write, changed))
+            with complete(name) as part:
+                part.write_bytes(changed)
         for finding in found:
             done = finding["replacement"] is not None
             what = finding["replacement"] if done else f"by hand: {finding['note']}"
@@ -60,7 +60,3 @@ def _plan(name: str) -> tuple[list[dict[str, Any]], bytes | None]:
     found = [{key: asdict(finding)[key] for key in keys} for finding in findings(source, name)]
     changed = migrated(source, name)
     return found, None if changed == source else changed.encode(encoding)
-
-
-def _write(contents: bytes, stream: BinaryIO) -> None:
-    stream.write(contents)

@@ -1,15 +1,12 @@
-"""Files that commands write: checked before the work, replaced as a whole after it."""
+"""Files that commands write: checked before the work, replaced as a whole (`complete`) after it."""
 
 from __future__ import annotations
 
 import os
-import stat
-import tempfile
-from collections.abc import Callable
-from functools import partial
-from typing import Any, BinaryIO
+from typing import Any
 
 from isa.errors import NeuronError
+from isa.files.complete import complete
 
 
 def check_writable(path: str | None) -> None:
@@ -37,37 +34,6 @@ def check_folder_writable(path: str | None) -> None:
         raise NeuronError("not-writable", f"the folder {path} is not writable")
 
 
-def write_file(path: str, write: Callable[[BinaryIO], Any]) -> None:
-    """Create or replace a file with what `write` writes: the whole of it, or nothing. A file that
-    is replaced keeps its permissions, and a link stays one."""
-    place = os.path.realpath(path)
-    folder = os.path.dirname(place)
-    temporary = ""
-    try:
-        descriptor, temporary = tempfile.mkstemp(prefix=".nki-", dir=folder)
-        with os.fdopen(descriptor, "wb") as stream:
-            write(stream)
-        os.chmod(temporary, _permissions(place))
-        os.replace(temporary, place)
-    except BaseException as error:
-        if temporary and os.path.exists(temporary):
-            os.unlink(temporary)
-        if isinstance(error, OSError):
-            raise NeuronError("not-writable", f"{path}: {error.strerror}") from error
-        raise
-
-
-def _permissions(path: str) -> int:
-    """Those of a file, or of a new one: without the process's umask, which can only be read by
-    setting it."""
-    try:
-        return stat.S_IMODE(os.stat(path).st_mode)
-    except FileNotFoundError:
-        mask = os.umask(0o022)
-        os.umask(mask)
-        return 0o666 & ~mask
-
-
 def save_arrays(folder: str, arrays: dict[str, Any]) -> list[str]:
     """Write every array as `<name>.npy` into a folder, created if needed; the paths."""
     import numpy as np
@@ -79,6 +45,7 @@ def save_arrays(folder: str, arrays: dict[str, Any]) -> list[str]:
     paths = []
     for name, array in arrays.items():
         path = os.path.join(folder, f"{name}.npy")
-        write_file(path, partial(np.save, arr=array, allow_pickle=False))
+        with complete(path) as part:
+            np.save(part, array, allow_pickle=False)
         paths.append(path)
     return paths

@@ -10,8 +10,7 @@ of on-chip memory.
 2. Judgement: `report` collects the numbers. `critical_lines` says where time goes, `what_if` times
 changes, and `verdict` says what to do. `comparison` and `measured` put two profiles side by side;
 `official` uses the vendor's names. 3. Output: `table` (text), `page` (HTML), `perfetto` (trace),
-`picture` and `bands` (drawings),
-   written by `files`.
+`picture` and `bands` (drawings).
 """
 
 from simulator.profile.perfetto import write_perfetto

@@ -15,6 +15,7 @@ import numpy as np
 from isa.columns import Integers, by_first_use
 from isa.enums import Engine
 from isa.program import Program, SourceLocation
+from simulator.profile.dma import percent
 from simulator.profile.representatives import Representatives, needing, representatives
 from simulator.timing.critical import CAUSES, DMA_CAUSES, Cause, PathStep
 from simulator.timing.timeline import Timeline
@@ -179,7 +180,8 @@ def path_causes(timeline: Timeline) -> list[PathCause]:
         cause, (_, engine) = CAUSES[number], columns.streams[stream]
         key = cause, "DMA" if cause in DMA_CAUSES else NAMES[engine]
         sums[key] = sums.get(key, 0.0) + ns
-    found = [PathCause(c.value, e, ns, _percent(ns, timeline)) for (c, e), ns in sums.items()]
+    total = timeline.total_ns
+    found = [PathCause(c.value, e, ns, percent(ns, total)) for (c, e), ns in sums.items()]
     return sorted(found, key=lambda one: (-one.ns, one.name))
 
 
@@ -200,7 +202,7 @@ def path_lines(program: Program, timeline: Timeline) -> list[PathLine]:
     for (core, file, line, text), causes in sums.items():
         ns = sum(causes.values())
         largest = dict(sorted(causes.items(), key=lambda one: -one[1]))
-        found.append(PathLine(core, file, line, text, ns, _percent(ns, timeline), largest))
+        found.append(PathLine(core, file, line, text, ns, percent(ns, timeline.total_ns), largest))
     return sorted(found, key=lambda one: (-one.ns, one.core, one.file, one.line))
 
 
@@ -229,7 +231,8 @@ def waits(program: Program, timeline: Timeline) -> list[Wait]:
         entry = sums.setdefault(key, [0.0, 0])
         entry[0] += ns
         entry[1] += count
-    found = [Wait(*key, ns, int(n), _percent(ns, timeline)) for key, (ns, n) in sums.items()]
+    total = timeline.total_ns
+    found = [Wait(*key, ns, int(n), percent(ns, total)) for key, (ns, n) in sums.items()]
     return sorted(found, key=lambda one: (-one.ns, one.core, one.file, one.line))
 
 
@@ -284,10 +287,6 @@ def _sums(
     sums = np.bincount(groups.which, values, minlength=groups.values.size).tolist()
     rows = zip(*(key[groups.first].tolist() for key in keys))
     yield from zip(rows, sums)
-
-
-def _percent(ns: float, timeline: Timeline) -> float:
-    return 100.0 * ns / timeline.total_ns if timeline.total_ns else 0.0
 
 
 def reason(causes: list[PathCause], lines: list[PathLine], stalls: list[Wait]) -> str:

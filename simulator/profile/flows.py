@@ -11,7 +11,7 @@ from isa.columns import Integers, elements, ordered, starts_of
 from isa.files.stream import Pairs
 from isa.program import CoreProgram
 from isa.spec import Instruction
-from simulator.timing.timeline import CoreTimeline, Spans
+from simulator.timing.timeline import CoreTimeline
 
 
 class Flows(NamedTuple):
@@ -34,11 +34,11 @@ def flows(core: CoreProgram, timeline: CoreTimeline) -> Flows:
         if not one.spans:
             continue
         stream, of_queue = core.streams[one.engine], one.queue >= 0
+        start, end, index = one.spans.columns()
         updates = [_updates(one, of_queue) for one in stream]
-        given.append(_uses(updates, track, one.spans, np.frombuffer(one.spans.end)))
+        given.append(_uses(updates, track, index, end))
         if not of_queue:
-            waits = [one.waits for one in stream]
-            taken.append(_uses(waits, track, one.spans, np.frombuffer(one.spans.start)))
+            taken.append(_uses([one.waits for one in stream], track, index, start))
     found = [_matched(*both) for both in _by_semaphore(given, taken)]
     return Flows(*(np.concatenate([np.zeros(0, np.int64), *column]) for column in zip(*found)))
 
@@ -58,8 +58,7 @@ class _Uses(NamedTuple):
     span: Integers
 
 
-def _uses(pairs: Sequence[Pairs], track: int, spans: Spans, when: np.ndarray) -> _Uses:
-    index = np.frombuffer(spans.index, f"i{spans.index.itemsize}")
+def _uses(pairs: Sequence[Pairs], track: int, index: np.ndarray, when: np.ndarray) -> _Uses:
     executed = np.flatnonzero(index >= 0)
     starts = starts_of(np.array([len(one) for one in pairs], np.int64))
     flat = np.array([pair for one in pairs for pair in one], np.int64).reshape(-1, 2)

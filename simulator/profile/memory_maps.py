@@ -15,7 +15,7 @@ from isa.files.stream import StreamColumns, moving
 from isa.machine.control import StorageBegin
 from isa.program import OnChipAllocation, Program
 from isa.target import resolve
-from simulator.timing.timeline import CoreTimeline, Track
+from simulator.timing.timeline import CoreTimeline
 
 
 class AllocationSpan(NamedTuple):
@@ -74,7 +74,7 @@ def _begun(
         first = np.full(columns.order.size + 1, np.inf)
         for track in core.tracks:
             if track.engine is engine and track.queue < 0 and track.spans:
-                start, _, index = spans_of(track)
+                start, _, index = track.spans.columns()
                 kept = index >= 0
                 np.minimum.at(first, index[kept], start[kept])
         first = np.minimum.accumulate(first[::-1])[::-1]
@@ -134,15 +134,4 @@ def _share(one: MapBox, other: MapBox) -> bool:
         and other[3] < one[3] + one[4]
         and one[1] < other[1] + other[2]
         and other[1] < one[1] + one[2]
-    )
-
-
-def spans_of(track: Track) -> tuple[Any, Any, Any]:
-    """Start, end and instruction of the spans of a track."""
-    spans = track.spans
-    assert spans is not None
-    return (
-        np.frombuffer(spans.start, np.float64),
-        np.frombuffer(spans.end, np.float64),
-        np.frombuffer(spans.index, f"i{spans.index.itemsize}"),
     )

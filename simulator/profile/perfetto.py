@@ -22,10 +22,10 @@ import numpy as np
 from isa.access import AccessPattern
 from isa.errors import NeuronError
 from isa.errors.calls import named_arguments
+from isa.files.complete import complete
 from isa.program import CoreProgram, OnChipAllocation, Program
 from isa.spec import Instruction
 from isa.target import resolve
-from simulator.profile.files import complete
 from simulator.profile.flows import flows
 from simulator.timing.dma import plan_transfer
 from simulator.timing.model import TABLE_LOAD
@@ -249,9 +249,8 @@ def _bandwidth(
         if track.queue < 0 or not track.spans:
             continue
         stream = program.cores[number].streams[track.engine]
-        start = np.frombuffer(track.spans.start, np.float64)
-        end = np.maximum(np.frombuffer(track.spans.end, np.float64), start + 1e-3)
-        index = np.frombuffer(track.spans.index, f"i{track.spans.index.itemsize}")
+        start, end, index = track.spans.columns()
+        end = np.maximum(end, start + 1e-3)
         sizes = {i: plan_transfer(stream[i], target).bytes for i in np.unique(index).tolist()}
         size = np.array([sizes[i] for i in index.tolist()], np.float64)
         edges = np.concatenate([start, end])

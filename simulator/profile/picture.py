@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.errors.calls import named_arguments
+from isa.files.complete import complete
 from isa.files.stream import in_columns
 from isa.program import Program
-from simulator.profile.files import complete
 from simulator.profile.memory_maps import MemoryMap, memory_maps
 from simulator.profile.perfetto import describe_track, require_spans, track_order
 from simulator.timing.timeline import Timeline

@@ -35,6 +35,13 @@ class Spans:
         spans.iteration.frombytes(iteration.astype("l").tobytes())
         return spans
 
+    def columns(self) -> tuple[Any, Any, Any]:
+        """Start, end and instruction of the spans, as NumPy columns."""
+        import numpy as np
+
+        index = np.frombuffer(self.index, f"i{self.index.itemsize}")
+        return np.frombuffer(self.start), np.frombuffer(self.end), index
+
     def __len__(self) -> int:
         return len(self.start)
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import nki
-from graph_compiler.command import arguments, main, session
+from graph_compiler.command import arguments, main
 from graph_compiler.command.arguments import OPTIONS, Option
 
 DOT = """HloModule product
@@ -262,7 +262,7 @@ def test_output_is_whole_or_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(session, "_write", interrupted)
+    monkeypatch.setattr(os, "fsync", interrupted)
     assert compiling("--cache_dir", "kept") == 130
     assert Path("file.neff").read_bytes() == b"before"
     names = sorted(path.name for path in Path().iterdir())

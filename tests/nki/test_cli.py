@@ -15,14 +15,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from isa.errors import CATALOGUE, NeuronError
+from isa.errors import CATALOGUE
 from isa.errors.warned import WARNINGS
 from isa.machine import MACHINE_INSTRUCTIONS
 from isa.operations import OPERATIONS
 from nki.cli import main
 from nki.cli.application import COMMANDS
 from nki.cli.exit_codes import EXIT_CODES, exit_code_of
-from nki.cli.output_files import write_file
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -507,23 +506,6 @@ def test_a_wrong_kind_of_file_is_called_that(file, capsys, arguments, code, word
     text.write_text("raise SystemExit('run as Python')\n")
     error = run_json(capsys, *(a.format(file=file, text=text) for a in arguments))[1]["error"]
     assert error["code"] == code and words in error["what"]
-
-
-def test_a_file_is_written_as_a_whole_or_not_at_all(tmp_path) -> None:
-    path = tmp_path / "result"
-    write_file(str(path), lambda stream: stream.write(b"first"))
-    assert path.read_bytes() == b"first"
-
-    def fail(stream):
-        stream.write(b"half")
-        raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        write_file(str(path), fail)
-    assert path.read_bytes() == b"first"
-    assert [p.name for p in tmp_path.iterdir()] == ["result"]
-    with pytest.raises(NeuronError, match="not-writable"):
-        write_file(str(tmp_path / "no" / "result"), lambda stream: stream.write(b""))
 
 
 def test_a_failed_run_writes_nothing(file, capsys) -> None:

@@ -18,7 +18,7 @@ from isa.files.stream import Pairs, StreamColumns, in_columns
 from isa.machine.control import StorageBegin
 from isa.program import Program
 from isa.spec import Instruction
-from simulator.profile.memory_maps import MemoryMap, memory_maps, spans_of
+from simulator.profile.memory_maps import MemoryMap, memory_maps
 from simulator.profile.perfetto import describe_track, track_order
 from simulator.timing.timeline import Timeline, Track
 
@@ -88,7 +88,8 @@ def drawn(program: Program, timeline: Timeline) -> tuple[dict[str, Any], str]:
 
 def _track(track: Track, tick: float, packed: Packed) -> dict[str, Any]:
     assert track.spans is not None
-    start, end, index = spans_of(track)
+    assert track.spans is not None
+    start, end, index = track.spans.columns()
     begin = np.rint(start / tick)
     return {
         "name": describe_track(track),

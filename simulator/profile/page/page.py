@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
+from isa.files.complete import complete
 from isa.program import Program
 from isa.sections import html
 from isa.target import resolve
 from simulator.profile.comparison import ProfileComparison
-from simulator.profile.files import complete
 from simulator.profile.page.columns import drawn
 from simulator.profile.perfetto import require_spans
 from simulator.profile.report import Profile
