@@ -37,6 +37,7 @@ from graph_compiler.lower.kernels import native_kernel
 from graph_compiler.lower.limits import PlanLimits
 from graph_compiler.lower.movement import known_places
 from graph_compiler.lower.movement.cumulative import cumulative
+from graph_compiler.lower.movement.narrow_sorts import narrow_sort, spans_of_sorts
 from graph_compiler.lower.nests.arithmetic import FORMS, tile_attribute, tile_operands
 from graph_compiler.lower.notes import LoweringNotes
 from graph_compiler.lower.participants import ranks_of
@@ -184,18 +185,18 @@ def _custom_call(scheduler: Scheduler, node: Node) -> Any:
 
 
 def _from_ascending(
-    handle: Callable[[Scheduler, Node], Any],
+    handle: Callable[[Scheduler, Node], Any], every: bool = False
 ) -> Callable[[Scheduler, Node], Any]:
-    """A handler whose first operand is copied where its elements go down in memory: distances of
-    blocks are counted from the first one up."""
+    """A handler whose first operand, or `every` one, is copied where its elements go down in
+    memory: distances of blocks are counted from the first one up."""
 
     def handled(scheduler: Scheduler, node: Node) -> Any:
-        operand = node.operands[0]
-        view = scheduler.view(operand)
-        if min(view.strides, default=0) < 0:
-            copy = scheduler.program.buffer(view.type, view.dims)
-            store(scheduler.program, view, copy)
-            scheduler.values[operand] = copy
+        for operand in node.operands if every else node.operands[:1]:
+            view = scheduler.view(operand)
+            if min(view.strides, default=0) < 0:
+                copy = scheduler.program.buffer(view.type, view.dims)
+                store(scheduler.program, view, copy)
+                scheduler.values[operand] = copy
         return handle(scheduler, node)
 
     return handled
@@ -219,7 +220,7 @@ _HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "dynamic-update-slice": dynamic_update_slice,
     "gather": expansions.first_of(known_places.gather, _from_ascending(placement.gather)),
     "scatter": ordering.scatter,
-    "sort": ordering.sort,
+    "sort": expansions.first_of(narrow_sort, _from_ascending(ordering.sort, every=True)),
     "topk": ordering.top,
     "select-and-scatter": select_and_scatter,
     "iota": _iota,
@@ -346,6 +347,7 @@ def _emitted(
     taken = donated(module)
     roll(block, [block.parameters[number] for number in taken.values()])
     device.squares.update(squares_of_variances(block))
+    device.sorts.update(spans_of_sorts(block))
     device.row_major = row_major_for_products(block) | compared_choices(block)
     device.orders = orders_of_products(block)
     with device.builder.at(graph_location(device.builder.declarations.name)):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Module
     from graph_compiler.lower.control.counted import ArrayPart
     from graph_compiler.lower.groups.moments import Squares
+    from graph_compiler.lower.movement.narrow_sorts import Span
     from graph_compiler.lower.products.computed_operands import ComputedOperand
     from graph_compiler.lower.rewrites.trips import Count
     from graph_compiler.schedule.nodes import Node
@@ -151,6 +152,7 @@ class DeviceProgram(GraphProgram):
         self.stored_between_trips: set[tuple[int, int]] = set()
         # Sums of squares for variances (`moments`), and the nodes that kernels are for, by number.
         self.squares: dict[Node, Squares] = {}
+        self.sorts: dict[Node, Span] = {}  # of which few elements are read
         self._nodes: dict[int, Node] = {}
         self._in_parts: dict[Buffer, tuple[Buffer, tuple[int, ...]] | None] = {}
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from graph_compiler.schedule.schedule import Scheduler
 
 
-def _last(view: View, axis: int) -> View:
+def axis_last(view: View, axis: int) -> View:
     """A view with one of its dimensions moved to the end."""
     order = [i for i in range(len(view.dims)) if i != axis] + [axis]
     return view.placed(tuple(view.dims[i] for i in order), tuple(view.strides[i] for i in order))
@@ -30,7 +30,9 @@ def sort(scheduler: Scheduler, node: Node) -> Any:
     axis = node.instruction.attribute("dimensions")[0]
     views = [scheduler.view(operand) for operand in node.operands]
     results = [scheduler.program.buffer(*form) for form in node.results]
-    _sorted(scheduler, body, [_last(v, axis) for v in views], [_last(v, axis) for v in results])
+    sort_into(
+        scheduler, body, [axis_last(v, axis) for v in views], [axis_last(v, axis) for v in results]
+    )
     return results[0] if len(results) == 1 else results
 
 
@@ -47,11 +49,14 @@ def top_of(scheduler: Scheduler, node: Node, largest: bool) -> Any:
         return None
     body = greater(operand.type, largest)
     results = [scheduler.program.buffer(*form) for form in node.results]
-    _sorted(scheduler, body, [scheduler.view(operand)], results)
+    sort_into(scheduler, body, [scheduler.view(operand)], results)
     return results
 
 
-def _sorted(scheduler: Scheduler, body: ScalarBody, views: list[View], results: list[View]) -> None:
+def sort_into(
+    scheduler: Scheduler, body: ScalarBody, views: list[View], results: list[View]
+) -> None:
+    """The first elements of rows, which are along the last dimension, as many as results have."""
     counts = views[0].dims
     if 0 in counts or 0 in results[0].dims:
         return

@@ -14,10 +14,12 @@ from typing import Any
 
 import nki.language as nl
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
-from graph_compiler.host_kernels.bodies import SortKernel, greater
+from graph_compiler.host_kernels.bodies import ScalarBody, SortKernel, greater
+from graph_compiler.host_kernels.elements import ElementStep
 from graph_compiler.host_kernels.registers import kind
 from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.movement.sort_rows import SortRows
+from graph_compiler.lower.nests.evaluation import as_tile, evaluate, to_sizes
 from graph_compiler.lower.nests.nest import PARTITIONS
 from isa.alu import ALU
 from isa.enums import Engine
@@ -41,10 +43,12 @@ _BELOW_ALL = -3e38
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What a comparator of the first input asks for."""
+    """What a comparator of the first input asks for. `key`: the steps from an element to what is
+    compared, none where that is the element."""
 
     type: str
     largest: bool
+    key: tuple[ElementStep, ...] = ()
 
     @property
     def is_wide(self) -> bool:
@@ -54,16 +58,55 @@ class _Wanted:
 
 def wanted(sort: SortKernel) -> _Wanted | None:
     """What a sort takes the first ones of; None if that is no order of the first input alone, or
-    too many are taken."""
+    too many are taken. Both sides are compared as they are, or after equal steps."""
     body, (type, _) = sort.body, sort.inputs[0]
-    if sort.taken > MOST or kind(type) not in ("real", "signed", "unsigned"):
+    if sort.taken > MOST or kind(type) not in ("real", "signed", "unsigned") or not body.steps:
+        return None
+    last, number = body.steps[-1], len(body.parameters) + len(body.steps) - 1
+    if last.op not in _COMPARING or last.source != type or body.results != (number,):
         return None
     for largest in (True, False):
-        own = greater(type, largest)
-        same = body.parameters[:2] == own.parameters and body.steps == own.steps
-        if same and body.results == (len(body.parameters),):
-            return _Wanted(type, largest)
+        (own,) = greater(type, largest).steps
+        if last.attribute != own.attribute:
+            continue
+        for side in (0, 1):
+            left, right = last.arguments
+            one, other = _expression(body, left, side), _expression(body, right, 1 - side)
+            if one is not None and one == other:
+                return _Wanted(type, largest != bool(side), _steps_to(body, left))
     return None
+
+
+_COMPARING = frozenset({"compare"})
+_ELEMENT = ("element",)
+
+
+def _expression(body: ScalarBody, value: int, parameter: int) -> Any:
+    """How a value is made of a parameter, as tuples; None where others take part."""
+    if value < len(body.parameters):
+        return _ELEMENT if value == parameter else None
+    step = body.steps[value - len(body.parameters)]
+    parts = [_expression(body, argument, parameter) for argument in step.arguments]
+    if None in parts:
+        return None
+    return step.op, step.type, step.source, repr(step.attribute), tuple(parts)
+
+
+def _steps_to(body: ScalarBody, value: int) -> tuple[ElementStep, ...]:
+    """The steps to a value that is made of one parameter, which is their only argument."""
+    count = len(body.parameters)
+    needed, waiting = set(), [value]
+    while waiting:
+        number = waiting.pop()
+        if number >= count and number not in needed:
+            needed.add(number)
+            waiting += body.steps[number - count].arguments
+    places = {number: 1 + place for place, number in enumerate(sorted(needed))}
+    found = [body.steps[number - count] for number in sorted(needed)]
+    return tuple(
+        step._replace(arguments=tuple(places.get(argument, 0) for argument in step.arguments))
+        for step in found
+    )
 
 
 def search_ns(device: DeviceProgram, sort: SortKernel) -> float:
@@ -75,6 +118,7 @@ def search_ns(device: DeviceProgram, sort: SortKernel) -> float:
     passes, pairs = 3 * rounds + 3, 0
     if found.is_wide:
         passes, pairs = 5 * rounds + 8, 10
+    passes += 2 * len(found.key)
     clock = device.target.clock_ghz(Engine.vector)
     tiles = -(-math.prod(sort.counts[:-1]) // PARTITIONS)
     each = passes * (sort.counts[-1] / clock + STARTED)
@@ -131,6 +175,9 @@ class _LargestOfRows:
 
     def _keys(self, x: NkiTensor) -> NkiTensor:
         """Integers of which those of the first elements are the largest."""
+        if self.own.key:
+            value = evaluate(self.own.key, [x], None, self.rows)[-1]
+            x = to_sizes(as_tile(value, x.shape, self.own.type), x.shape)
         if kind(self.own.type) == "real":
             bits = x if x.dtype == "float32" else nl.copy(x, dtype="float32")
             bits = bits.view("int32")

@@ -39,10 +39,19 @@ class SortRows:
         else:
             tile = nl.full((self.rows, width), 0, dtype=DTYPES[type], buffer=nl.sbuf)
         starts = [row[len(self.sort.outputs) + which] for row in self.offsets]
+        along, last = strides[-1], min(0, (count - 1) * strides[-1])
         for first, size, step in _runs(starts):
-            pattern = [(step, size), (strides[-1], count)]
-            source = self.device.elements(place, type, pattern, starts[first])
+            pattern = [(step, size), (abs(along), count)]
+            source = self.device.elements(place, type, pattern, starts[first] + last)
             self.device.copy(tile[first : first + size, :count], source)
+        if along < 0:  # loaded as memory has them, or each element is a descriptor
+            turned = self.device.tile(tile.shape, tile.dtype)
+            self.device.builder.emit(
+                "tensor_copy", dst=turned[:, :count], src=_backward(tile[:, :count])
+            )
+            if count < width:
+                self.device.builder.emit("memset", dst=turned[:, count:], value=0)
+            return turned
         return tile
 
     def store(self, place: Any, which: int, value: NkiTensor) -> None:
@@ -52,10 +61,20 @@ class SortRows:
         if taken.dtype != DTYPES[type]:
             taken = nl.copy(taken, dtype=DTYPES[type])
         starts = [row[which] for row in self.offsets]
+        along, count = strides[-1], self.sort.taken
+        if along < 0:
+            taken = nl.copy(_backward(taken))
+        last = min(0, (count - 1) * along)
         for first, size, step in _runs(starts):
-            pattern = [(step, size), (strides[-1], self.sort.taken)]
-            target = self.device.elements(place, type, pattern, starts[first])
+            pattern = [(step, size), (abs(along), count)]
+            target = self.device.elements(place, type, pattern, starts[first] + last)
             self.device.copy(target, taken[first : first + size, :])
+
+
+def _backward(tile: NkiTensor) -> NkiTensor:
+    """Columns of a tile from the last one on."""
+    (row, step), (rows, columns) = tile.strides, tile.shape
+    return tile.ap([[row, rows], [-step, columns]], step * (columns - 1))
 
 
 def sort_rows(device: DeviceProgram, sort: SortKernel) -> list[SortRows]:
