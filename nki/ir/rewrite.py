@@ -44,21 +44,32 @@ which takes longer to find."""
 class Original:
     """Nodes of which copies are made, and what is the same for all of them. `begun` are the tensors
     that begin anywhere inside. `changing` has by operation the fields that a copy may have other
-    values of. `followed` are the operations that others name as coming first."""
+    values of. `followed` are the operations that others name as coming first. `forms` are the
+    values that are no views, and the registers that loops are bounded by."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self.nodes = list(nodes)
         self.begun: list[Tensor] = []
         self.changing: dict[Op, list[int]] = {}
         self.followed: set[Op] = set()
+        self.forms: list[Any] = []
         for node in walk(self.nodes):
-            if isinstance(node, Op):
-                if node.row is StorageBegin:
-                    self.begun.append(node.values[0].storage)
-                kinds = enumerate(map(type, node.values))
-                self.changing[node] = [at for at, kind in kinds if kind not in PLAIN]
-                if node.after:
-                    self.followed.update(node.after)
+            if isinstance(node, Loop):
+                self.forms += (*form_registers(node.lower), *form_registers(node.upper))
+            elif isinstance(node, While):
+                self.forms.append(node.register)
+            else:
+                self._enter(node)
+
+    def _enter(self, node: Op) -> None:
+        values = node.values
+        if node.row is StorageBegin:
+            self.begun.append(values[0].storage)
+        changing = [at for at, kind in enumerate(map(type, values)) if kind not in PLAIN]
+        self.changing[node] = changing
+        self.forms += [values[at] for at in changing if type(values[at]) is not Access]
+        if node.after:
+            self.followed.update(node.after)
 
 
 class Cloner:
@@ -302,7 +313,10 @@ def registers(nodes: list[Node]) -> Iterable[Register]:
             yield node.register
         else:
             for value in node.values:
-                if value.__class__ not in PLAIN:
+                kind = value.__class__
+                if kind is Access and type(value.offset) is int and value.vector_offset is None:
+                    continue  # most are so
+                if kind not in PLAIN:
                     yield from form_registers(value)
 
 

@@ -22,8 +22,8 @@ from isa.errors import NeuronError
 from isa.operations.control import RegisterAlu, RegisterMove
 from isa.target import TARGETS
 from nki.ir.begins import begun
-from nki.ir.nodes import Loop, Node, Op, Register, TracedKernel, operations, tensors_of, walk
-from nki.ir.rewrite import Cloner, Numbering, Original, form_registers, replace_loops
+from nki.ir.nodes import Loop, Node, Op, Register, TracedKernel, operations, tensors_of
+from nki.ir.rewrite import Cloner, Numbering, Original, replace_loops
 from nki.passes.analysis.content import Content, kept
 from nki.passes.order.independent import most_copies_pay
 from nki.passes.order.modelled import Modelled, launch_sizes, modelled, some_trips
@@ -110,7 +110,8 @@ class _Rotation(NamedTuple):
         trips = trip_count(node)
         count = sum(1 for _ in operations(body))
         if trips is not None and (trips <= 1 or trips * count <= STRAIGHT) and self.most > 1:
-            return _straight(node, body, numbering, range(node.lower, node.upper, node.step))
+            values = range(node.lower, node.upper, node.step)
+            return _straight(node, Original(body), numbering, values)
         if not _allocates(body) or at_most_once(node):
             return None
         copies = self._copies(node, body, numbering, trips, count)
@@ -199,17 +200,18 @@ def _rotated(node: Loop, body: list[Node], numbering: Numbering, copies: int) ->
     """A loop over several copies of a body, and what is left: the iterations themselves where they
     are known, else loops of at most one trip over half as many copies, a quarter, and so on."""
     middle = _middle(node, copies)
-    result: list[Node] = [_trip(node, body, numbering, range(copies), (node.lower, middle))]
+    original = Original(body)
+    result: list[Node] = [_trip(node, original, numbering, range(copies), (node.lower, middle))]
     if type(middle) is int and type(node.upper) is int:
         rest = range(middle, node.upper, node.step)
-        return result + _straight(node, body, numbering, rest, copies)
+        return result + _straight(node, original, numbering, rest, copies)
     first = copies
     while copies > 1:
         copies //= 2
         stride = node.step * copies
         lower, middle = middle, middle + minimum(1, (node.upper - middle) // stride) * stride
         numbers = range(first, first + copies)
-        result.append(_trip(node, body, numbering, numbers, (lower, middle)))
+        result.append(_trip(node, original, numbering, numbers, (lower, middle)))
         first += copies
     return result
 
@@ -221,46 +223,37 @@ def _middle(node: Loop, copies: int) -> Any:
 
 
 def _trip(
-    node: Loop, body: list[Node], numbering: Numbering, copies: range, bounds: tuple[Any, Any]
+    node: Loop, original: Original, numbering: Numbering, copies: range, bounds: tuple[Any, Any]
 ) -> Loop:
     """A loop between bounds with copies of a body, which are numbered like that."""
     stride = node.step * len(copies)
     variable = numbering.register(node.variable)
     variable.upper = bounds[1] - stride
     bodies: list[Node] = []
-    is_register = _is_register(node.variable, body)
-    original = Original(body)
     for copy, number in enumerate(copies):
         value = Affine(copy * node.step, ((variable, 1),))
-        bodies += _iteration(node, original, numbering, value, f".{number}", is_register)
+        bodies += _iteration(node, original, numbering, value, f".{number}")
     return Loop(variable, *bounds, stride, bodies, False, node.location)
 
 
 def _straight(
-    node: Loop, body: list[Node], numbering: Numbering, values: range, first: int = 0
+    node: Loop, original: Original, numbering: Numbering, values: range, first: int = 0
 ) -> list[Node]:
     """The iterations with some values of the loop's variable, one after the other."""
     result: list[Node] = []
-    is_register = _is_register(node.variable, body)
-    original = Original(body)
     for copy, value in enumerate(values, first):
-        result += _iteration(node, original, numbering, value, f".{copy}", is_register)
+        result += _iteration(node, original, numbering, value, f".{copy}")
     return result
 
 
 def _iteration(
-    node: Loop,
-    original: Original,
-    numbering: Numbering,
-    value: Any,
-    suffix: str,
-    is_register: bool,
+    node: Loop, original: Original, numbering: Numbering, value: Any, suffix: str
 ) -> list[Node]:
     """One iteration, with tensors of its own. Where the variable is used as a register, there is
     one that has its value."""
     before: list[Node] = []
     moved = isinstance(value, int) or value.constant != 0
-    if moved and is_register:
+    if moved and any(form.__class__ is Affine or form is node.variable for form in original.forms):
         register = numbering.register(node.variable)
         if isinstance(value, int):
             values: tuple[Any, ...] = (register, value)
@@ -270,21 +263,6 @@ def _iteration(
             before.append(Op(RegisterAlu, values, node.location))
         value = Affine(0, ((register, 1),))
     return [*before, *Cloner(numbering, {node.variable: value}, suffix=suffix).nodes(original)]
-
-
-def _is_register(variable: Register, nodes: list[Node]) -> bool:
-    """Whether a loop's variable is more than a part of offsets in a body."""
-    for node in walk(nodes):
-        if isinstance(node, Op):
-            for value in node.values:
-                if value is variable or value.__class__ is Affine:
-                    return True
-        elif isinstance(node, Loop):
-            if any(variable in form_registers(bound) for bound in (node.lower, node.upper)):
-                return True
-        elif node.register is variable:
-            return True
-    return False
 
 
 def _allocates(nodes: list[Node]) -> bool:
