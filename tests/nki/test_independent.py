@@ -1,7 +1,5 @@
 """Loops of which as many copies pay as there may be, against what each number of copies takes."""
 
-import math
-
 import pytest
 from traced import loops, sbuf, traced
 
@@ -10,7 +8,8 @@ import nki.language as nl
 from isa.target import TARGETS
 from nki.passes.analysis.content import forget
 from nki.passes.order import rotate
-from nki.passes.order.independent import most_copies_pay
+from nki.passes.order.independent import Independent, independent
+from nki.passes.order.modelled import modelled, some_trips
 from nki.passes.order.rotate import RotateBuffers
 
 P = 128
@@ -43,7 +42,8 @@ def chained(links, trips, wide=64, functions=(nl.square,), change=lambda *_: Non
 def pays(kernel, most=8):
     """Whether `most` copies pay by the body alone."""
     (loop,) = loops(kernel.bodies[0])
-    return most_copies_pay(loop, loop.body, most, TARGETS["trn2"])
+    found = independent(loop, loop.body, TARGETS["trn2"])
+    return found is not None and found.most_copies_pay(most)
 
 
 @pytest.mark.parametrize(("links", "trips", "wide"), [(40, 64, 64), (20, 8, 256), (30, 5, 128)])
@@ -66,11 +66,21 @@ def test_where_most_copies_pay_trials_find_that_too(monkeypatch, links, trips, w
     monkeypatch.setattr(rotate, "fewest", counted)
     found = steps()
     assert not tried
-    monkeypatch.setattr(rotate, "most_copies_pay", lambda *_: False)
+    monkeypatch.setattr(Independent, "most_copies_pay", lambda *_: False)
     assert steps() == found
     (times,) = tried
-    assert max(times) in found and not any(map(math.isinf, times.values()))
-    assert min(times, key=times.__getitem__) == max(times)
+    assert max(times) in found and all(times.values())
+    assert min(times, key=lambda copies: times[copies].total_ns) == max(times)
+
+
+@pytest.mark.parametrize(("links", "trips", "wide"), [(2, 32, 64), (4, 20, 256)])
+def test_where_one_tensor_is_held_all_the_time_one_copy_need_not_be_timed(links, trips, wide):
+    kernel = chained(links, trips, wide)
+    (loop,) = loops(kernel.bodies[0])
+    estimated = independent(loop, loop.body, TARGETS["trn2"]).with_one_copy(trips)
+    timed = modelled(kernel, [some_trips(loop, trips, loop.body)])
+    assert estimated.total_ns == pytest.approx(timed.total_ns, rel=0.01)
+    assert estimated.busiest_ns == pytest.approx(timed.busiest_ns, rel=0.01)
 
 
 def test_copies_that_keep_an_engine_busy_are_timed():

@@ -1,4 +1,4 @@
-"""Loops whose iterations share nothing but engines: when as many copies pay as there may be.
+"""Loops whose iterations share nothing but engines: what their bodies say about copies that pay.
 
 With one copy an iteration takes a tensor's place when the iteration before is done with it. With n
 copies n iterations are under way in that time. So where all of them together leave the busiest
@@ -17,6 +17,7 @@ from isa.operations.control import StorageBegin
 from isa.target import Target
 from nki.ir.nodes import Access, Loop, Node, Op, Tensor, storages, tensors_of
 from nki.passes.analysis.footprint import box_of, may_overlap
+from nki.passes.order.modelled import Modelled
 from nki.passes.order.schedule import Timing, busy_ns, costs_of
 
 IDLE = 1.1
@@ -24,22 +25,45 @@ IDLE = 1.1
 hold a tensor: near that, their order decides how much of them overlaps."""
 
 
-def most_copies_pay(node: Loop, body: Sequence[Node], most: int, target: Target) -> bool:
-    """Whether `most` copies of a loop's body certainly pay, by what its operations take."""
+class Independent:
+    """A loop whose iterations share nothing but engines: its operations `ops`, what these take
+    (`timings`), and the tensors `begun` in it. `ends` has by operation when its results are there
+    for others."""
+
+    def __init__(self, ops: list[Op], begun: set[Tensor], target: Target) -> None:
+        self.ops = ops
+        self.begun = begun
+        self.target = target
+        self.timings = list(map(costs_of(target).of_operation, ops))
+        self.ends = [_alone(timing) + target.semaphore_ns.value for timing in self.timings]
+
+    def most_copies_pay(self, most: int) -> bool:
+        """Whether `most` copies certainly pay, by what its operations take."""
+        wanted = IDLE * most * _busiest(self.timings, self.target)
+        if sum(self.ends) <= wanted or not _fit(self.ops, self.begun, most, self.target):
+            return False
+        return _held(self.ops, self.begun, self.ends) >= wanted
+
+    def with_one_copy(self, trips: int) -> Modelled | None:
+        """How long some trips take with one copy, where one tensor is held from the first operation
+        to the last, each of which follows the one before; else None."""
+        held = _held(self.ops, self.begun, self.ends)
+        if held < sum(self.ends) or not _fit(self.ops, self.begun, 1, self.target):
+            return None
+        busiest = trips * max(busy_ns(self.timings))
+        return Modelled(trips * (held - self.target.semaphore_ns.value), busiest, 0.0)
+
+
+def independent(node: Loop, body: Sequence[Node], target: Target) -> Independent | None:
+    """The loop with a body, if its iterations share nothing but engines."""
     ops = [one for one in body if isinstance(one, Op) and one.row is not StorageBegin]
     begun = {op.values[0].storage for op in body if isinstance(op, Op) and op.row is StorageBegin}
-    if len(ops) + len(begun) < len(body) or not _independent(node, ops, begun):
-        return False
-    costs = costs_of(target)
-    timings = list(map(costs.of_operation, ops))
-    ends = [_alone(timing) + target.semaphore_ns.value for timing in timings]
-    wanted = IDLE * most * _busiest(timings, target)
-    if sum(ends) <= wanted or not _fit(ops, begun, most, target):
-        return False
-    return _held(ops, begun, ends) >= wanted
+    if len(ops) + len(begun) < len(body) or not _share_nothing(node, ops, begun):
+        return None
+    return Independent(ops, begun, target)
 
 
-def _independent(node: Loop, ops: Sequence[Op], begun: set[Tensor]) -> bool:
+def _share_nothing(node: Loop, ops: Sequence[Op], begun: set[Tensor]) -> bool:
     """Whether no operation follows one of the iteration before: what they write begins in the
     iteration, or is stored each time in another place, and not read."""
     if any(op.after or op.row.register_writes or op.row.minimum_cores > 1 for op in ops):

@@ -25,7 +25,7 @@ from nki.ir.begins import begun
 from nki.ir.nodes import Loop, Node, Op, Register, TracedKernel, operations, tensors_of
 from nki.ir.rewrite import Cloner, Numbering, Original, replace_loops
 from nki.passes.analysis.content import Content, kept
-from nki.passes.order.independent import most_copies_pay
+from nki.passes.order.independent import independent
 from nki.passes.order.modelled import Modelled, launch_sizes, modelled, some_trips
 from nki.passes.order.pipeline import pipelined
 from nki.passes.order.queues import spread
@@ -139,22 +139,26 @@ class _Rotation(NamedTuple):
         wanted: list[int],
     ) -> int:
         """The number of copies that pays: by the event model, where the body does not say it."""
+        alone = None
         if launch_sizes(self.kernel, body) is not None:
-            if most_copies_pay(node, body, wanted[-1], TARGETS[self.kernel.target]):
-                return wanted[-1]
+            alone = independent(node, body, TARGETS[self.kernel.target])
+        if alone is not None and alone.most_copies_pay(wanted[-1]):
+            return wanted[-1]
         sample = max(ITERATIONS, 2 * wanted[-1])
         sample = sample if trips is None else min(trips, sample)
         loop = some_trips(node, sample, body)
-        one = self._spent([loop])
+        estimated = alone and alone.with_one_copy(sample)
+        one = estimated or self._spent([loop])
         if one is None:
             return wanted[0] if node.unroll else 1
 
-        def spent(copies: int) -> float:
+        def spent(copies: int) -> Modelled | None:
+            if copies == 1:
+                return self._spent([loop]) if estimated else one
             first, *rest = _rotated(loop, body, numbering.for_trials(), copies)
             if isinstance(first, Loop):  # whose order is going to be that of the loop itself
                 first.variable.upper = _middle(node, copies) - first.step
-            found = self._spent([first, *rest])
-            return math.inf if found is None else found.total_ns
+            return self._spent([first, *rest])
 
         return fewest(wanted, one, spent)
 
@@ -165,35 +169,41 @@ class _Rotation(NamedTuple):
         return modelled(kernel, pipelined(kernel, spread(kernel, nodes)))
 
 
-def fewest(wanted: list[int], one: Modelled, spent: Callable[[int], float]) -> int:
-    """Of one copy, which takes `one`, and the wanted numbers, the fewest that take no more than the
-    least time over `PAYS`; `spent` tries a number.
+def fewest(wanted: list[int], one: Modelled, spent: Callable[[int], Modelled | None]) -> int:
+    """Of one copy, which takes some `one`, and the wanted numbers, the fewest that take no more
+    than the least time over `PAYS`; `spent` tries a number.
 
     With n copies n iterations are under way where one was: they take no less than an n-th of its
     time, nor less than the busiest engine. So the first number is tried for which the latter is
-    more, and others only while what they take at least leaves the choice open.
+    more, and others only while what they take at least leaves the choice open. Where one copy does
+    not say what that is (0), the numbers that were tried do.
     """
     numbers = [1, *wanted]
     parts = [one.total_ns / number for number in numbers]
-    least = [max(one.least_ns, part) for part in parts]
-    times = {0: one.total_ns}
+    tried: dict[int, Modelled] = {}
 
     def takes(at: int) -> float:
-        if at not in times:
-            times[at] = spent(numbers[at])
-        return times[at]
+        if at not in tried:
+            tried[at] = spent(numbers[at]) or NEVER
+        return tried[at].total_ns
+
+    def least(at: int) -> float:
+        return max(parts[at], one.least_ns or max(found.least_ns for found in tried.values()))
 
     best = next((at for at, ns in enumerate(parts) if PAYS * ns <= one.busiest_ns), len(wanted))
-    while math.isinf(takes(best)):
+    while best and math.isinf(takes(best)):
         best -= 1
-    while best < len(wanted) and least[best + 1] < (most := PAYS * takes(best)):
+    while best < len(wanted) and (most := PAYS * takes(best)) > least(best + 1):
         if takes(best + 1) >= most:
             break
         best += 1
     for at in range(best):
-        if PAYS * least[at] <= takes(best) and PAYS * takes(at) <= takes(best):
+        if PAYS * least(at) <= takes(best) and PAYS * takes(at) <= takes(best):
             return numbers[at]
     return numbers[best]
+
+
+NEVER = Modelled(math.inf, 0.0, 0.0)
 
 
 def _rotated(node: Loop, body: list[Node], numbering: Numbering, copies: int) -> list[Node]:
