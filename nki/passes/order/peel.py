@@ -66,7 +66,7 @@ def _predicates(nodes: list[Node], variable: Register) -> Iterator[Predicate]:
     for node in nodes:
         if isinstance(node, Op):
             for value in node.values:
-                if isinstance(value, Predicate) and _depends(value, variable):
+                if value.__class__ is Predicate and _depends(value, variable):
                     yield value
         else:
             yield from _predicates(node.body, variable)

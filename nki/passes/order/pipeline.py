@@ -110,10 +110,14 @@ class Pipeline:
     name = "pipeline"
 
     def run(self, kernel: TracedKernel) -> TracedKernel:
-        bodies = [_PipelinedBody(kernel, body).run() for body in kernel.bodies]
+        cores = [_PipelinedBody(kernel, body) for body in kernel.bodies]
+        bodies = [core.run() for core in cores]
         if all(new is old for new, old in zip(bodies, kernel.bodies)):
             return kernel
-        return kernel.with_bodies(bodies, kernel.tensors)
+        found = kernel.with_bodies(bodies, kernel.tensors)
+        for number, core in enumerate(cores):
+            found.facts[LiveRanges, number] = core.ranges
+        return found
 
 
 def pipelined(kernel: TracedKernel, nodes: list[Node]) -> list[Node]:
@@ -136,7 +140,8 @@ _Order = list[int] | None
 
 
 class _PipelinedBody:
-    """The body of one core. `position` is that of the next operation, as live ranges count."""
+    """The body of one core. `position` is that of the next operation, as live ranges count;
+    `ranges` are the live ranges in a new order."""
 
     def __init__(self, kernel: TracedKernel, body: list[Node], share: float = 1.0) -> None:
         self.kernel = kernel
@@ -146,6 +151,7 @@ class _PipelinedBody:
         self.costs = costs_of(self.target)
         self.position = 1
         self.changed = False
+        self.ranges: LiveRanges | None = None
         self._busy: dict[Any, bool] = {}
 
     @cached_property
@@ -158,16 +164,19 @@ class _PipelinedBody:
         nodes = self._level(self.body, frozenset())
         if not self.changed:
             return self.body
-        if turns(nodes, self.target):
+        self.ranges = LiveRanges(nodes)
+        if turns(self.ranges, self.target):
             return nodes
         if self.share > LEAST:
             other = _PipelinedBody(self.kernel, self.body, self.share * SMALLER)
             found = other.run()
             if found is not self.body:
+                self.ranges = other.ranges
                 return found
         try:
             in_order(nodes, self.target, search=False)
         except NeuronError:
+            self.ranges = None
             return self.body
         return nodes
 

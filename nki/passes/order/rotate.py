@@ -30,7 +30,8 @@ from nki.passes.order.modelled import Modelled, launch_sizes, modelled, some_tri
 from nki.passes.order.pipeline import pipelined
 from nki.passes.order.queues import spread
 from nki.passes.order.trips import at_most_once, most_trips, trip_count
-from nki.passes.place.allocate import in_order
+from nki.passes.place.allocate import in_order, turns
+from nki.passes.place.live_ranges import ranges_of
 from nki.verification.hbm_capacity import fits_into_hbm
 
 COPIES = (2, 4, 8, 16)
@@ -91,7 +92,8 @@ def _fits(kernel: TracedKernel) -> bool:
     target = TARGETS[kernel.target]
     try:
         for body in kernel.bodies:
-            in_order(body, target, search=False)
+            if not turns(ranges_of(kernel, body), target):
+                in_order(body, target, search=False)
     except NeuronError:
         return False
     return fits_into_hbm(kernel.tensors, target)

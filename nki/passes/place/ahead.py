@@ -177,12 +177,12 @@ def _loads(body: list[Node]) -> _Loads:
             meeting = meeting or any(op.row.minimum_cores > 1 for op in inside)
             continue
         meeting = meeting or node.row.minimum_cores > 1
-        used = set(tensors_of(node))
+        used = tensors_of(node)
         if node.row is StorageBegin:
-            begun |= {tensor for tensor in used if tensor.memory is Memory.sbuf}
+            begun.update(tensor for tensor in used if tensor.memory is Memory.sbuf)
             continue
-        first = [tensor for tensor in used if tensor in begun]
-        begun -= used
+        first = [tensor for tensor in dict.fromkeys(used) if tensor in begun]
+        begun.difference_update(first)
         if node not in moves:
             continue
         sources = {t for index in node.row.reads for t in storages([node.values[index]])}
@@ -211,8 +211,15 @@ def _in_time(loads: _Loads, tensors: set[Tensor], body: list[Node], costs: Costs
     """Some of the tensors whose loads others hold up: those that are loaded by the time at which
     what the others wait for is first stored, if each load begins behind the last use of what it
     fills."""
-    last = {tensor: at for at, node in enumerate(body) for tensor in used_by(node)}
-    store = next(at for at, node in enumerate(body) if loads.awaited & {*written_by(node)})
+    held = set(loads.held_up.values())
+    last: dict[Tensor, int] = {}
+    for at, node in enumerate(body):
+        if begun_by(node) is None:
+            used = tensors_of(node) if isinstance(node, Op) else used_by(node)
+            last.update((tensor, at) for tensor in used if tensor in held)
+    rows: list[Any] = [node.row if isinstance(node, Op) else None for node in body]
+    moves = (at for at, row in enumerate(rows) if row is None or _reaches_hbm(row))
+    store = next(at for at in moves if loads.awaited & {*written_by(body[at])})
     found: set[Tensor] = set()
     loading = 0.0
     for load, tensor in loads.held_up.items():

@@ -176,10 +176,9 @@ def _in_order(
     return ranges.nodes, place_all(ranges.lives(), target, movable, search)
 
 
-def turns(body: list[Node], target: Target) -> bool:
+def turns(ranges: LiveRanges, target: Target) -> bool:
     """Whether the tensors of a body have places by round robin, so that each has those that have
     been free for longest: others may wait for one another."""
-    ranges = LiveRanges(body)
     return all(
         OffsetSweep(_moving(lives), _fixed(lives), *_geometry(memory, target), rotate=True).run()
         is None
