@@ -7,8 +7,7 @@ and millions of pairs that are close to each other.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, combinations, pairwise, product
 from typing import Any
 
@@ -17,10 +16,7 @@ import numpy as np
 from isa.columns import Flags, Integers, counted, distinct, joined, numbered
 from nki.passes.analysis.footprint import Box, Span, elements_overlap, may_overlap, most_distant
 
-_FEW = 4
-"""Boxes of a tensor that are compared without looking for those that come into question."""
-
-_SOME = 32
+_FEW = 8
 """Boxes of a tensor up to which columns take longer than they save."""
 
 _ALL = 1 << 62
@@ -41,7 +37,8 @@ def overlaps(boxes: list[Box]) -> Integers:
     together: dict[Any, list[int]] = {}
     for number, box in enumerate(boxes):
         motion = box.motion
-        together.setdefault(number if motion is None else motion, []).append(number)
+        form = number if motion is None else (len(box.spans), motion)
+        together.setdefault(form, []).append(number)
     found = [
         np.array(numbers)[_at_rest([boxes[number].at_rest() for number in numbers])]
         for numbers in together.values()
@@ -98,11 +95,14 @@ def _meeting_later(spans: Integers, steps: list[int], some: slice, most: int) ->
 
 
 def _at_rest(boxes: list[Box]) -> Integers:
-    """Pairs of static boxes that may share an element, each once."""
-    widths = {len(box.spans) for box in boxes}
-    if len(boxes) > _SOME and len(widths) == 1 and 0 not in widths:
+    """Pairs of static boxes that may share an element, each once. All have as many spans."""
+    if len(boxes) > _FEW and boxes[0].spans:
         return _in_columns(boxes)
-    pairs = [pair for pair in _near(boxes) if may_overlap(boxes[pair[0]], boxes[pair[1]])]
+    pairs = [
+        (one, other)
+        for one, other in combinations(range(len(boxes)), 2)
+        if may_overlap(boxes[one], boxes[other])
+    ]
     return np.array(pairs, np.int64).reshape(-1, 2)
 
 
@@ -158,28 +158,6 @@ def _place(box: Box) -> int:
     """Where the elements of a box begin."""
     span = box.hull or box.spans[-1]
     return 0 if span is None else span[0]
-
-
-def _near(boxes: list[Box]) -> Iterator[tuple[int, int]]:
-    """Pairs of boxes, those left out that lie apart in the dimension in which most begin at
-    places of their own."""
-    longest = max(len(box.spans) for box in boxes)
-    if len(boxes) <= _FEW or not longest:
-        yield from combinations(range(len(boxes)), 2)
-        return
-    spans = [[_span(box, at) for box in boxes] for at in range(longest)]
-    spread = max(spans, key=lambda column: len({start for start, _ in column}))
-    order = sorted(range(len(boxes)), key=spread.__getitem__)
-    starts = [spread[number][0] for number in order]
-    for at, number in enumerate(order):
-        start, extent = spread[number]
-        for other in order[at + 1 : bisect_left(starts, start + extent, at + 1)]:
-            yield number, other
-
-
-def _span(box: Box, dimension: int) -> tuple[int, int]:
-    """Start and extent of a static box, everything where it has none."""
-    return _whole(box.spans[dimension] if dimension < len(box.spans) else None)
 
 
 def _whole(span: Span) -> tuple[int, int]:
