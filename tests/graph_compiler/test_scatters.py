@@ -115,3 +115,38 @@ def test_many_rows_are_faster_than_one_after_another() -> None:
         compiled = compile(parse_text(scatter(50, 64, 256, "f32", operation)), TARGET)
         times[operation] = compiled.profile(*arrays)[1].total_ns
     assert 20 * times["add(a, b)"] < times["multiply(a, b)"]
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+@pytest.mark.parametrize(("type", "unit"), [("f32", 2.0**-20), ("bf16", 2.0**-8)])
+@pytest.mark.parametrize("sizes", [(5, 3, 129), (130, 1, 700), (300, 33, 1000), (64, 170, 260)])
+def test_sums_at_few_places(
+    sizes: tuple[int, int, int], type: str, unit: float, target: str
+) -> None:
+    """All updates are summed before the array is read: what is no number stays in its row, and
+    rows without an update keep their bits."""
+    dtype = np.float32 if type == "f32" else ml_dtypes.bfloat16
+    x, index, u = inputs(*sizes, dtype)
+    x[::3] = -0.0
+    index[index == 2] = 1
+    index[5], index[6], index[7] = 0, 3, 3
+    u[5, 0], u[6, 0], u[7, -1] = np.nan, np.inf, -np.inf
+    module = parse_text(scatter(*sizes, type, "add(a, b)"))
+    (found,) = compile(module, target)(x, index, u)
+    wide = [np.asarray(one, np.float64) for one in (x, u)]
+    with np.errstate(invalid="ignore"):
+        wanted = combined(np.add, wide[0], index, wide[1])
+        size = combined(np.add, abs(wide[0]), index, abs(wide[1]))
+    finite = np.isfinite(wanted)
+    own = np.asarray(found, np.float64)
+    np.testing.assert_array_equal(own[~finite], wanted[~finite])
+    assert (np.abs(own[finite] - wanted[finite]) <= unit * size[finite]).all()
+    assert np.asarray(found)[2].tobytes() == x[2].tobytes()
+
+
+@pytest.mark.parametrize(("rows", "most"), [(100, 30e3), (1000, 60e3)])
+def test_few_places_are_read_once(rows: int, most: float) -> None:
+    """Where every 128 updates read and write the array it takes 115 us."""
+    arrays = inputs(rows, 64, 2048, np.float32)
+    compiled = compile(parse_text(scatter(rows, 64, 2048, "f32", "add(a, b)")), TARGET)
+    assert compiled.profile(*arrays)[-1].total_ns < most

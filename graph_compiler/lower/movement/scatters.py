@@ -3,7 +3,8 @@
 Blocks at different places do not overlap where an index has a block of one element in its
 dimension. Then up to 128 updates are combined at a time, an index vector a partition: the rows of
 a matrix say which updates have the same place, its product with the updates sums these, and of
-several only the last one is stored. Others are combined one after another.
+several only the last one is stored. Where an array has few places, the sums of all of them stay in
+PSUM until the last update. Others are combined one after another.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from graph_compiler.lower.movement.blocks import (
     one_after_another,
 )
 from graph_compiler.lower.nests.evaluation import evaluate
-from graph_compiler.lower.sizes import DTYPES, PARTITIONS, SUMS
+from graph_compiler.lower.nests.nest import numbers
+from graph_compiler.lower.sizes import BANKS, DTYPES, PARTITIONS, SUMS
 from graph_compiler.schedule.steps import Place
 from graph_compiler.schedule.views import collapsed, row_major
 from isa.alu import ALU
@@ -40,6 +42,8 @@ def emit_scatter(device: DeviceProgram, step: ScatterKernel, words: Sequence[Any
     plan = _planned(step)
     if plan is None:
         _one_by_one(device, step, words)
+    elif _has_few_places(step, plan):
+        _FewPlaces(device, step, words, plan).run()
     else:
         _UpdateRows(device, step, words, plan).run()
 
@@ -49,6 +53,10 @@ COLUMNS = 2048
 
 MOST_PARTS = 32
 """Parts of a block up to which many are combined at a time."""
+
+_STRAIGHT = 16
+"""Tiles of updates up to which no loop goes through them: what does not wait for the array is done
+meanwhile."""
 
 EXACT = 1 << 24
 """Places are compared as fp32 numbers, which hold all integers up to here."""
@@ -112,6 +120,25 @@ def _planned(step: ScatterKernel) -> _Plan | None:
     return _Plan(combination, axes, unit, blocks, parts) if parts <= MOST_PARTS else None
 
 
+def _has_few_places(step: ScatterKernel, plan: _Plan) -> bool:
+    """Whether sums of all rows of the array have room in PSUM, with what goes with them."""
+    if plan.combination != _SUMMED or step.arrays[0][0] not in _REALS or len(plan.axes) > 1:
+        return False
+    ((count, *_),) = plan.axes
+    if len(plan.blocks) != 1 or plan.blocks[0][:2] != (plan.unit, 1):
+        return False
+    rows = math.prod(step.whole) // plan.unit
+    fits = 3 * plan.unit + 1 <= SUMS and -(-rows // PARTITIONS) <= BANKS
+    return fits and _FEWEST <= -(-count // PARTITIONS) <= MOST_TILES
+
+
+_FEWEST = 2
+"""Tiles of updates from which on it pays to go through all of the array."""
+
+MOST_TILES = 64
+"""Tiles of updates whose sums are made together, at most."""
+
+
 def _parts(
     blocks: Sequence[tuple[int, int, int]],
 ) -> Iterator[tuple[int, int, tuple[tuple[int, int, int], ...]]]:
@@ -154,9 +181,9 @@ class _UpdateRows:
         *outer, last = self.plan.axes
         count = last[0]
         rows = min(PARTITIONS, count)
-        numbers = np.triu(np.ones((rows, rows), np.float32), 1)
+        above = np.triu(np.ones((rows, rows), np.float32), 1)
         self.later = self.device.tile((rows, rows), "float32")
-        place = Place(self.device.constant(numbers))
+        place = Place(self.device.constant(above))
         pattern = [(rows, rows), (1, rows)]
         self.device.copy(self.later, self.device.elements(place, "f32", pattern))
 
@@ -166,7 +193,7 @@ class _UpdateRows:
                 for i in one_after_another(self.device, size):
                     each(rest, at + i * a, to + i * b, index + i * c)
                 return
-            for i in one_after_another(self.device, count // rows):
+            for i in numbers(self.device.builder, count // rows, _STRAIGHT, overlap=False):
                 self._block(rows, i * rows, at, to, index)
             left = count % rows
             if left:
@@ -296,6 +323,74 @@ class _UpdateRows:
         stationary = same if moving.dtype == same.dtype else nl.copy(same, dtype=moving.dtype)
         self.device.builder.emit("nc_matmul", dst=bank, stationary=stationary, moving=moving)
         return nl.copy(bank)
+
+
+class _FewPlaces(_UpdateRows):
+    """Sums of rows of an array that has few: a product with a matrix that says which update goes
+    to which row adds up all of them, 128 at a time, before the array is read."""
+
+    def run(self) -> None:
+        ((count, *_),) = self.plan.axes
+        size = math.prod(self.step.whole) // self.plan.unit
+        places = Place(self.device.constant(np.arange(size, dtype=np.float32)))
+        self.numbers = self.device.tile((min(PARTITIONS, count), size), "float32")
+        pattern = [(0, self.numbers.shape[0]), (1, size)]
+        self.device.copy(self.numbers, self.device.elements(places, "f32", pattern))
+        columns = 3 * self.plan.unit + 1
+        totals = [
+            self.device.tile((min(PARTITIONS, size - first), columns), "float32", Memory.psum)
+            for first in range(0, size, PARTITIONS)
+        ]
+        for first in range(0, count, PARTITIONS):
+            self._add(totals, min(PARTITIONS, count - first), first)
+        for number, total in enumerate(totals):
+            self._keep(total, number * PARTITIONS)
+
+    def _add(self, totals: list[NkiTensor], rows: int, first: int) -> None:
+        """Add so many updates from one on: what is finite, and behind that how often there is what
+        is not less than infinity, what is not more than its opposite, and anything."""
+        width = self.plan.unit
+        ((_, _, stride, _),), ((_, _, near),) = self.plan.axes, self.plan.blocks
+        own, inside = self._distances((rows, 1), first, 0, along=0)
+        place = nl.subtract(nl.multiply(nl.add(own, 1), inside), 1, dtype="float32")
+        update = self.device.tile((rows, width), DTYPES[self.type])
+        pattern = [(stride, rows), (near, width)]
+        source = self.device.elements(self.update, self.type, pattern, first * stride)
+        self.device.copy(update, source)
+        below = nl.less(update, math.inf, dtype="float32")
+        above = nl.greater(update, -math.inf, dtype="float32")
+        finite = nl.where(nl.multiply(below, above, dtype="uint8"), update, 0.0, dtype="float32")
+        flags = nl.full((rows, 2 * width + 1), 1.0, dtype="bfloat16", buffer=nl.sbuf)
+        for start, kept in ((0, below), (width, above)):
+            is_none = nl.equal(kept, 0.0, dtype="bfloat16")
+            room = flags[:, start : start + width]
+            self.device.builder.emit("tensor_copy", dst=room, src=is_none)
+        for part, moving in ((slice(0, width), finite), (slice(width, 3 * width + 1), flags)):
+            same = nl.equal(self.numbers[:rows], place, dtype=moving.dtype)
+            for number, total in enumerate(totals):
+                start = number * PARTITIONS
+                own_rows = same[:, start : start + total.shape[0]]
+                self.device.builder.emit(
+                    "nc_matmul", dst=total[:, part], stationary=own_rows, moving=moving
+                )
+
+    def _keep(self, total: NkiTensor, first: int) -> None:
+        """Add sums to rows of the array from one on, and leave those as they are that have none."""
+        rows, width = total.shape[0], self.plan.unit
+        place = self.device.elements(
+            self.array, self.type, [(width, rows), (1, width)], first * width
+        )
+        old = self.device.tile((rows, width), DTYPES[self.type])
+        self.device.copy(old, place)
+        upper, lower = (total[:, start : start + width] for start in (width, 2 * width))
+        sums = nl.where(
+            nl.greater(upper, 0.0, dtype="uint8"), math.inf, total[:, :width], dtype="float32"
+        )
+        down = nl.greater(lower, 0.0, dtype="uint8")
+        sums = nl.add(sums, nl.where(down, -math.inf, 0.0, dtype="float32"))
+        new = nl.add(old, sums, dtype=DTYPES[self.type])
+        some = nl.greater(total[:, 3 * width :], 0.0, dtype="uint8").broadcast(1, width)
+        self.device.copy(place, nl.where(some, new, old, dtype=DTYPES[self.type]))
 
 
 def _one_by_one(device: DeviceProgram, step: ScatterKernel, words: Sequence[Any]) -> None:
