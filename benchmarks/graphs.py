@@ -11,7 +11,7 @@ between 40 and 400 us: a load and a store alone take some 4 us, which no rooflin
 compared with the goal of the named graph of its kind. `--cores` adds how much less time two cores
 take, and how much less they could take at most: half of the bound, and a load, a product and a
 store of one tile, which follow one another on any number of cores. Modelled times are those of
-`Compiled.profile`; tests say that results are right.
+`Compiled.profile`. Results are compared with the host's: a wrong one ends the run.
 """
 
 from __future__ import annotations
@@ -329,6 +329,19 @@ def one_tile_us(type: str, multiplied: bool, target: str) -> float:
     return graph_compiler.compile(module, target).profile(*inputs)[1].total_ns / 1e3
 
 
+def _check(case: Case, found: Sequence[Any], wanted: Sequence[Any]) -> None:
+    """Ends with a message where results are not those of the host."""
+    for one, other in zip(found, wanted):
+        right = np.asarray(other, np.float32)
+        error = np.abs(np.asarray(one, np.float32) - right).max() / np.abs(right).max()
+        if not error < _TOLERANCE[case.type]:
+            raise SystemExit(f"{case.name}: wrong by {error:.1e} of the largest number")
+
+
+_TOLERANCE = {"f32": 1e-4, "bf16": 2e-2}
+"""Differences of sums in another order, and of roundings in between."""
+
+
 def measure(case: Case, target: str, cores: bool = False) -> float:
     """Prints a line; the part of the bound that is reached. `cores`: on two cores as well."""
     module = graph_compiler.parse_text(case.text)
@@ -340,13 +353,16 @@ def measure(case: Case, target: str, cores: bool = False) -> float:
     start = time.process_time()
     compiled = graph_compiler.compile(module, target)
     seconds = time.process_time() - start
-    _, profile = compiled.profile(*inputs)
+    outputs, profile = compiled.profile(*inputs)
+    _check(case, outputs, graph_compiler.execute(module, *inputs))
     bound = bound_us(case, module, target)
     reached = bound / (profile.total_ns / 1e3)
     both = ""
     if cores:
         together = graph_compiler.compile(module, target, GraphOptions(logical_cores=2))
-        ns = together.profile(*inputs)[1].total_ns
+        on_both, profiled = together.profile(*inputs)
+        _check(case, on_both, outputs)
+        ns = profiled.total_ns
         least = bound / 2 + one_tile_us(case.type, case.flops > 0, target)
         both = f"  two cores {ns / 1e3:10.1f} us {profile.total_ns / ns:5.2f}x"
         both += f" of at most {profile.total_ns / 1e3 / least:5.2f}x"
