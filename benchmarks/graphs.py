@@ -338,8 +338,9 @@ def _check(case: Case, found: Sequence[Any], wanted: Sequence[Any]) -> None:
             raise SystemExit(f"{case.name}: wrong by {error:.1e} of the largest number")
 
 
-_TOLERANCE = {"f32": 1e-4, "bf16": 2e-2}
-"""Differences of sums in another order, and of roundings in between."""
+_TOLERANCE = {"f32": 1e-4, "bf16": 1e-1}
+"""Differences of sums in another order, and of roundings in between: exponentials of scores of 30
+in bf16 are known to a tenth."""
 
 
 def measure(case: Case, target: str, cores: bool = False) -> float:

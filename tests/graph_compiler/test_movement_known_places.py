@@ -59,6 +59,35 @@ def test_constant_places_are_what_numpy_takes(data: Any) -> None:
     np.testing.assert_array_equal(found, np.moveaxis(wanted, axis, -1) if last else wanted)
 
 
+PLACES = {
+    "apart": lambda i, j: (i // 2, j // 2),
+    "turned": lambda i, j: (j // 2, i // 2),
+    "reversed": lambda i, j: (11 - i // 2, j // 3),
+    "one row": lambda i, j: (0 * i + 5, j // 2),
+    "together": lambda i, j: ((i + j) // 4, j // 2),
+    "scattered": lambda i, j: (i * 7 % 12, j * 5 % 15),
+    "outside": lambda i, j: (i - 3, j),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_places_along_two_dimensions(name: str) -> None:
+    """As images are resized: pixels of known rows and columns."""
+    x = np.random.default_rng(1).standard_normal((3, 12, 15, 40), np.float32)
+    rows, columns = (np.broadcast_to(one, (24, 30)) for one in PLACES[name](*np.ogrid[:24, :30]))
+    pairs = np.stack([rows, columns], -1).tolist()
+    module = parse_text(f"""HloModule m
+ENTRY e {{
+ x = f32[3,12,15,40] parameter(0)
+ i = s32[24,30,2] constant({str(pairs).replace("[", "{").replace("]", "}")})
+ ROOT r = f32[3,24,30,40] gather(x, i), offset_dims={{0,3}}, collapsed_slice_dims={{1,2}},
+  start_index_map={{1,2}}, index_vector_dim=2, slice_sizes={{3,1,1,40}}
+}}""")
+    (found,) = compile(module, "trn2")(x)
+    wanted = x[:, np.clip(rows, 0, 11), np.clip(columns, 0, 14)]
+    np.testing.assert_array_equal(found, wanted)
+
+
 @pytest.mark.parametrize("axis", [1, 2])
 def test_doubled_images_take_no_computed_transfers(axis: int) -> None:
     dims, places = (2, 32, 32, 128), [place // 2 for place in range(64)]

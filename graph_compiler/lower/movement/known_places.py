@@ -1,4 +1,5 @@
-"""Gathers along one dimension at places that are known: copies of strided and repeated elements."""
+"""Gathers at places that are known, along dimensions one after another: copies of strided and
+repeated elements."""
 
 from __future__ import annotations
 
@@ -26,52 +27,94 @@ class _PlaceRun(NamedTuple):
 
 
 def gather(scheduler: Scheduler, node: Node) -> View | None:
-    """Elements along a dimension, as few copies; None of others."""
+    """Elements along a dimension, or along several one after another, as few copies; None of other
+    gathers."""
+    taken = _places(node)
+    if taken is None:
+        return None
+    numbers = node.instruction.attribute("gather_dimension_numbers")  # type: ignore[union-attr]
+    operand, _ = node.operands
+    target = scheduler.program.buffer(node.type, node.dims)
+    kept = iter(sorted(numbers.offset_dims))
+    behind = {one.axis: one.place for one in taken}
+    final = [
+        target.strides[behind[axis] if axis in behind else next(kept)]
+        for axis in range(len(operand.dims))
+    ]
+    source = scheduler.view(operand)
+    # What has fewest elements first.
+    order = sorted(taken, key=lambda one: sum(run.places * run.repeats for run in one.runs))
+    for one in order:
+        last = one is order[-1]
+        dims = list(source.dims)
+        dims[one.axis] = sum(run.places * run.repeats for run in one.runs)
+        into = target if last else scheduler.program.buffer(node.type, tuple(dims))
+        strides = final if last else list(into.strides)
+        _copy(scheduler, source, into.placed(tuple(dims), tuple(strides)), one)
+        source = into
+    return target
+
+
+class _TakenPlaces(NamedTuple):
+    """What is taken along a dimension of the operand, for a dimension of the result."""
+
+    axis: int
+    place: int
+    runs: list[_PlaceRun]
+
+
+def _places(node: Node) -> list[_TakenPlaces] | None:
+    """What a gather of whole slices takes along each dimension, if it is known, each for a
+    dimension of the result of its own."""
     assert node.instruction is not None
     operand, indices = node.operands
     numbers = node.instruction.attribute("gather_dimension_numbers")
-    if indices.op != "constant" or len(numbers.start_index_map) != 1:
-        return None
-    (axis,) = numbers.start_index_map
+    axes = (*numbers.start_index_map,)
     sizes = node.instruction.attribute("gather_slice_sizes")
     whole = all(
-        size == (1 if number == axis else operand.dims[number]) for number, size in enumerate(sizes)
+        size == (1 if number in axes else operand.dims[number]) for number, size in enumerate(sizes)
     )
     places = [number for number in range(len(node.dims)) if number not in numbers.offset_dims]
-    plain = (*numbers.collapsed_slice_dims,) == (axis,) and not numbers.operand_batching_dims
-    if not whole or not plain or len(places) != 1 or 0 in node.dims or 0 in operand.dims:
+    plain = sorted(numbers.collapsed_slice_dims) == sorted(axes)
+    plain = plain and not numbers.operand_batching_dims and len(places) == len(axes)
+    if indices.op != "constant" or not whole or not plain or 0 in node.dims or 0 in operand.dims:
         return None
-    taken = np.asarray(indices.value).ravel().tolist()
-    runs = list(_runs(taken))
-    if len(runs) > _MOST or min(taken) < 0 or max(taken) >= operand.dims[axis]:
-        return None
-    source = scheduler.view(operand)
-    target = scheduler.program.buffer(node.type, node.dims)
-    kept = iter(sorted(numbers.offset_dims))
-    outer = [0 if number == axis else next(kept) for number in range(len(operand.dims))]
-    at, step = 0, target.strides[places[0]]
+    vectors = np.asarray(indices.value)
+    if numbers.index_vector_dim == vectors.ndim:
+        vectors = vectors[..., None]
+    vectors = np.moveaxis(vectors, numbers.index_vector_dim, -1)
+    found: list[_TakenPlaces] = []
+    left = dict(enumerate(places))
+    for number, axis in enumerate(axes):
+        own = vectors[..., number]
+        varying = [one for one in range(own.ndim) if np.any(np.take(own, [0], one) != own)]
+        along = varying or [one for one in left if own.shape[one] == 1] or list(left)
+        if len(varying) > 1 or along[0] not in left:
+            return None
+        line = np.moveaxis(own, along[0], 0).reshape(own.shape[along[0]], -1)[:, 0]
+        runs = list(_runs(line.tolist()))
+        if len(runs) > _MOST or line.min() < 0 or line.max() >= operand.dims[axis]:
+            return None
+        found.append(_TakenPlaces(axis, left.pop(along[0]), runs))
+    return found
 
-    def view(
-        of: View, along: tuple[int, int], others: list[int], run: _PlaceRun, first: int
-    ) -> View:
-        """The elements of a run: those places, and how often each, instead of the dimension."""
-        dims, strides = list(operand.dims), others
-        dims[axis : axis + 1] = [run.places, run.repeats]
-        return of.placed(tuple(dims), (*strides[:axis], *along, *strides[axis + 1 :]), first)
 
-    for run in runs:
-        into = view(
-            target,
-            (run.repeats * step, step),
-            [target.strides[place] for place in outer],
-            run,
-            at * step,
-        )
-        here = source.strides[axis]
-        out = view(source, (run.step * here, 0), list(source.strides), run, run.first * here)
-        store(scheduler.program, out, into)
+def _copy(scheduler: Scheduler, source: View, into: View, taken: _TakenPlaces) -> None:
+    """Copy each run along a dimension to where it belongs."""
+    axis = taken.axis
+    at = 0
+    for run in taken.runs:
+        here, there = source.strides[axis], into.strides[axis]
+
+        def part(view: View, along: tuple[int, int], first: int, run: _PlaceRun = run) -> View:
+            """The elements of a run: those places, and how often each, instead of the dimension."""
+            dims, strides = list(view.dims), list(view.strides)
+            dims[axis : axis + 1] = [run.places, run.repeats]
+            return view.placed(tuple(dims), (*strides[:axis], *along, *strides[axis + 1 :]), first)
+
+        out = part(source, (run.step * here, 0), run.first * here)
+        store(scheduler.program, out, part(into, (run.repeats * there, there), at * there))
         at += run.places * run.repeats
-    return target
 
 
 def _runs(places: list[int]) -> Iterator[_PlaceRun]:
