@@ -240,7 +240,7 @@ class Nest:
             for operand in (0, 1)
             for several in [[axis for axis in tiling.free if axis.count > 1]]
         )
-        by_way = one != other
+        by_way = one != other or tiling.partition.strides[1] < 0
 
         def visit(tile: NestTile) -> None:
             pattern = full_pattern(tiling, tile, 1)

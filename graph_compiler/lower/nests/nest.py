@@ -118,7 +118,7 @@ def tilings(
     candidates = [
         place
         for place, axis in enumerate(axes)
-        if axis.reduced == partition_reduced and min(axis.strides) >= 0  # rows go up
+        if axis.reduced == partition_reduced and axis.strides[0] >= 0  # rows of results go up
     ]
     if not candidates:
         yield tiled(one, list(axes), room)

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 import nki.language as nl
 from graph_compiler.lower.device import DeviceProgram, Pattern
 from graph_compiler.lower.sizes import DTYPES
@@ -67,15 +69,28 @@ class StoredOperand(NamedTuple):
         backward = [axis for axis in range(1, len(pattern)) if pattern[axis][0] < 0]
         if backward:  # loaded as memory has them, or each element is a descriptor
             offset += sum(pattern[axis][0] * (pattern[axis][1] - 1) for axis in backward)
-            pattern = [(abs(stride), count) for stride, count in pattern]
+            pattern = [pattern[0], *((abs(stride), count) for stride, count in pattern[1:])]
         order = _order(pattern)
         if order is None:
             tile = self.device.tile([count for _, count in pattern], self.dtype)
-            self.device.copy(tile, self.elements(pattern, offset))
+            self._load(tile, pattern, offset)
             return _turned(tile, backward)
         tile = self.device.tile([pattern[axis][1] for axis in order], self.dtype)
-        self.device.copy(tile, self.elements([pattern[axis] for axis in order], offset))
+        self._load(tile, [pattern[axis] for axis in order], offset)
         return _turned(tile.permute(_inverse(order)), backward)
+
+    def _load(self, tile: NkiTensor, pattern: Pattern, offset: Any) -> None:
+        """Load elements, whose rows may go down in memory: these are gathered by their places."""
+        (step, rows), *inner = pattern
+        if step >= 0 or rows == 1:
+            self.device.copy(tile, self.elements([(abs(step), rows), *inner], offset))
+            return
+        places = Place(self.device.constant(np.arange(rows - 1, -1, -1, dtype=np.int32) * -step))
+        index = self.device.tile((rows, 1), "int32")
+        self.device.copy(index, self.device.elements(places, "s32", [(1, rows), (0, 1)]))
+        flat = self.elements([(1, 1)], 0)
+        pairs = [[1, rows], *([stride, count] for stride, count in inner)]
+        self.device.copy(tile, flat.ap(pairs, offset + (rows - 1) * step, vector_offset=index))
 
     def room(self, pattern: Pattern, offset: Any) -> NkiTensor | None:
         order = _order(pattern)
