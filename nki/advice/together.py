@@ -11,6 +11,7 @@ from nki.advice.changed import Line, line_of
 from nki.advice.timed import Retimed, time_of
 from nki.ir.nodes import TracedKernel
 from simulator.profile.critical_lines import Advice, Together
+from simulator.profile.dma import percent
 from simulator.profile.what_if import LEAST_PERCENT
 
 _LINES = re.compile(r"( with)? line \d+(, \d+)*")
@@ -53,8 +54,7 @@ def together(
     if len(kept) + len(no_more) < 2:
         return None
     saved = total - best
-    percent = 100.0 * saved / total
-    return Together(tuple(kept), best, saved, percent, same_results, tuple(no_more))
+    return Together(tuple(kept), best, saved, percent(saved, total), same_results, tuple(no_more))
 
 
 def _costs_precision(change: Retimed | None) -> bool:

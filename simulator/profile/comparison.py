@@ -8,6 +8,7 @@ from typing import Any
 
 from isa.sections import Facts, Prose, Section, Table, html, plain_text
 from simulator.profile.critical_lines import us
+from simulator.profile.dma import percent
 from simulator.profile.report import Profile
 
 SHOWN = 20
@@ -29,12 +30,12 @@ class ProfileComparison:
         """What changed and why, first; then by cause, line and figure."""
         before, after = self.before, self.after
         change = after.total_ns - before.total_ns
-        percent = 100 * change / before.total_ns if before.total_ns else 0.0
+        relative = f"{percent(change, before.total_ns):+.1f} %"
         head = Facts.of(
             "comparison",
             before=_name(before, after),
             after=_name(after, before),
-            time=f"{us(before.total_ns)} -> {us(after.total_ns)} us, {percent:+.1f} %",
+            time=f"{us(before.total_ns)} -> {us(after.total_ns)} us, {relative}",
             why=Prose(_why(before, after)),
             bound=f"{before.bound} -> {after.bound}",
         )

@@ -36,7 +36,7 @@ from simulator.profile.critical_lines import (
     path_lines,
     place_at,
 )
-from simulator.profile.dma import DmaProfile, dma_profile
+from simulator.profile.dma import DmaProfile, dma_profile, percent
 from simulator.profile.inserted import Inserted, inserted
 from simulator.profile.representatives import executed, representatives, signals
 from simulator.profile.traffic import Traffic, traffic_of
@@ -343,7 +343,7 @@ def profile(program: Program, timeline: Timeline, advisor: Advisor | None = None
     bound = causes[0].name if causes else "unknown" if total else "nothing"
     why = critical_lines.reason(causes, lines, stalls)
     if least is not None and causes and least.name not in (bound, causes[0].engine):
-        full = _percent(least.least_ns, total)
+        full = percent(least.least_ns, total)
         bound, why = least.name, f"at full rate in {full:.0f} % of the time; {bound} has {why}"
     return Profile(
         uncertainty_percent=None if known is None else known.percent,
@@ -361,7 +361,7 @@ def profile(program: Program, timeline: Timeline, advisor: Advisor | None = None
         transpose_flops=sum(c.transpose_flops for c in timeline.cores),
         matmul_dtype=dtype,
         peak_tflops=peak,
-        mfu_percent=_percent(flops / (peak * 1e3), total),
+        mfu_percent=percent(flops / (peak * 1e3), total),
         arithmetic_intensity=flops / traffic if traffic else 0.0,
         balance=peak * 1e3 / rate,
         bound=bound,
@@ -386,10 +386,6 @@ def profile(program: Program, timeline: Timeline, advisor: Advisor | None = None
     )
 
 
-def _percent(part: float, whole: float) -> float:
-    return 100.0 * part / whole if whole else 0.0
-
-
 def _engine(
     engine: Engine, program: Program, timeline: Timeline, target: Target
 ) -> EngineProfile | None:
@@ -409,15 +405,15 @@ def _engine(
         clock_ghz=clock,
         instructions=sum(sum(c.engines[engine].executed) for c in timeline.cores),
         active_ns=time.active,
-        active_percent=_percent(time.active, timeline.total_ns),
+        active_percent=percent(time.active, timeline.total_ns),
         instructions_ns=sum(
             c.engines[engine].instruction_ns for c in timeline.cores if engine in c.engines
         ),
         busy_ns=time.busy,
         busy_cycles=time.busy * clock,
-        busy_percent=_percent(time.busy, timeline.total_ns),
+        busy_percent=percent(time.busy, timeline.total_ns),
         sequencer_ns=time.sequencer,
-        sequencer_percent=_percent(time.sequencer, timeline.total_ns),
+        sequencer_percent=percent(time.sequencer, timeline.total_ns),
         waited_ns=sum(time.waited.values()),
         waits_for="" if waits is None else _producer(program, number, waits),
     )

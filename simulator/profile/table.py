@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from isa.sections import Facts, Notes, Prose, Section, Table
 from simulator.profile import inserted, official, traffic
-from simulator.profile.critical_lines import PathLine, Together, Wait, shown_place, us
+from simulator.profile.critical_lines import Together, Wait, shown_place, us
+from simulator.profile.dma import percent
 from simulator.profile.verdict import gain, title, verdict
 from simulator.profile.work import bound_name
 from simulator.timing.uncertainty import LEVEL
@@ -114,7 +115,7 @@ def _lines(profile: Profile, limit: int) -> Table:
                 *((str(one.core),) if profile.cores > 1 else ()),
                 shown_place(one.file, one.line),
                 one.text[:SOURCE],
-                _causes(one),
+                next(iter(one.causes), ""),
             )
         )
     left = len(profile.path_lines) - len(shown)
@@ -123,10 +124,6 @@ def _lines(profile: Profile, limit: int) -> Table:
         title += f", and {left} more lines"
     core = ("core",) if profile.cores > 1 else ()
     return Table.of(title, (">%", ">us", ">busy us", *core, "line", "source", "most of it"), rows)
-
-
-def _causes(line: PathLine) -> str:
-    return next(iter(line.causes), "")
 
 
 def _waits(waits: list[Wait], cores: bool) -> Table:
@@ -226,7 +223,7 @@ def _memory(profile: Profile) -> Table:
             memory.name.upper(),
             f"{memory.peak_bytes_per_partition:,}",
             f"{memory.bytes_per_partition:,}",
-            f"{100 * memory.peak_bytes_per_partition / memory.bytes_per_partition:.0f}",
+            f"{percent(memory.peak_bytes_per_partition, memory.bytes_per_partition):.0f}",
         )
         for memory in profile.memories
     )

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 from isa.access import AccessPattern
 from isa.enums import Engine
-from isa.program import CoreProgram, Program, SourceLocation
+from isa.program import Program, SourceLocation
 from isa.spec import Instruction
 from isa.target import resolve
 from simulator.profile.critical_lines import Advice, Limit, WhatIfs, place_of
+from simulator.profile.dma import percent
 from simulator.timing import simulate
 from simulator.timing.assumptions import NOTHING, UNLIMITED, Assumptions
 from simulator.timing.critical import Cause, PathStep
@@ -50,7 +51,7 @@ def limits(program: Program, trace: Any, timeline: Timeline) -> list[Limit]:
     found = []
     for name, assume in UNLIMITED.items():
         ns = simulate(program, trace, keep_spans=False, assume=assume).total_ns
-        saved = 100.0 * (total - ns) / total if total else 0.0
+        saved = percent(total - ns, total)
         if saved >= LEAST_PERCENT:
             found.append(Limit(name, ns, saved))
     return sorted(found, key=lambda limit: limit.total_ns)
@@ -74,9 +75,9 @@ def advise(
 ) -> Advice:
     """A change as advice: `ns` is the time with it, `total` the time without."""
     saved = total - ns
-    percent = 100.0 * saved / total if total else 0.0
     where = place.file, place.line, place.text.strip()
-    return Advice(bottleneck, text, *where, ns, saved, percent, same_results, weight)
+    share = percent(saved, total)
+    return Advice(bottleneck, text, *where, ns, saved, share, same_results, weight)
 
 
 def best_first(found: Iterator[Advice] | list[Advice]) -> list[Advice]:
@@ -158,22 +159,17 @@ def _on_more_partitions(
         return None
     times = target.partitions.value // few
     cores = [
-        CoreProgram(
-            {
+        replace(
+            core,
+            streams={
                 engine: [_spread(one, few, times) for one in stream]
                 for engine, stream in core.streams.items()
             },
-            core.queues,
-            core.storages,
         )
         for core in program.cores
     ]
     text = f"fold the free dimension so that tiles have {few * times} partitions instead of {few}"
-    return Change("few partitions", text, place, _with_cores(program, cores))
-
-
-def _with_cores(program: Program, cores: list[CoreProgram]) -> Program:
-    return replace(program, cores=cores)
+    return Change("few partitions", text, place, replace(program, cores=cores))
 
 
 def _partitions(instruction: Instruction) -> int:
@@ -195,14 +191,7 @@ def _spread(instruction: Instruction, few: int, times: int) -> Instruction:
         _spread_pattern(v, times) if any(v is one for one in patterns) else v
         for v in instruction.values
     )
-    return Instruction(
-        instruction.row,
-        instruction.engine,
-        values,
-        instruction.waits,
-        instruction.updates,
-        instruction.location,
-    )
+    return replace(instruction, values=values)
 
 
 def _spread_pattern(pattern: AccessPattern, times: int) -> AccessPattern:
@@ -211,13 +200,5 @@ def _spread_pattern(pattern: AccessPattern, times: int) -> AccessPattern:
         longest = max(range(len(dims)), key=lambda i: dims[i][1])
         stride, count = dims[longest]
         dims[longest] = stride, math.ceil(count / times)
-    return AccessPattern(
-        pattern.memory,
-        pattern.dtype,
-        pattern.offset,
-        tuple(dims),
-        0,
-        pattern.partitions * times,
-        pattern.tensor,
-        pattern.registers,
-    )
+    partitions = pattern.partitions * times
+    return replace(pattern, dims=tuple(dims), start_partition=0, partitions=partitions)
