@@ -42,7 +42,7 @@ from graph_compiler.lower.nests.arithmetic import FORMS, tile_attribute, tile_op
 from graph_compiler.lower.notes import LoweringNotes
 from graph_compiler.lower.participants import ranks_of
 from graph_compiler.lower.places import graph_location
-from graph_compiler.lower.products.convolution import convolution
+from graph_compiler.lower.products.convolution import convolution, product_of_patches
 from graph_compiler.lower.products.product import DEVICE_PRODUCTS
 from graph_compiler.lower.rewrites.composites import recognise
 from graph_compiler.lower.rewrites.factors import into_weights
@@ -135,7 +135,8 @@ def _dot(scheduler: Scheduler, node: Node) -> Any:
     depth = math.prod(left.dims[axis] for axis in numbers.lhs_contracting_dimensions)
     real = all(PRIMITIVE_TYPES[one.type].is_float for one in (left, right, node))
     if depth != 1 or not real:
-        return contractions.dot(scheduler, node)
+        found = product_of_patches(scheduler, node)
+        return contractions.dot(scheduler, node) if found is None else found
     sides = (
         (left, numbers.lhs_batch_dimensions, numbers.lhs_contracting_dimensions),
         (right, numbers.rhs_batch_dimensions, numbers.rhs_contracting_dimensions),

@@ -18,7 +18,7 @@ from graph_compiler.lower.sizes import PARTITIONS
 from graph_compiler.schedule import contractions
 from graph_compiler.schedule.fusion import Lazy, materialised, store
 from graph_compiler.schedule.steps import item_size
-from graph_compiler.schedule.views import Buffer, View, row_major
+from graph_compiler.schedule.views import Buffer, View, reshaped, row_major
 from isa.enums import Engine
 
 if TYPE_CHECKING:
@@ -111,6 +111,12 @@ class ConvolutionStep:
         from graph_compiler.lower.products.patches import plan_of
 
         return plan_of(self, target) if self.groups == 1 else None
+
+    def is_of_patches(self, target: Target) -> bool:
+        """Whether windows lie side by side, and it pays to compute it so."""
+        from graph_compiler.lower.products.patches import pays
+
+        return pays(self.patches(target))
 
     def of_fewer_elements(self) -> Iterator[ConvolutionStep]:
         """The same, and the same of those rows, or rows and columns, of the image that results are
@@ -254,11 +260,87 @@ def _convolution(scheduler: Scheduler, node: Node) -> View | None:
     if len(windows) == 1:
         windows.insert(0, SpatialDimension())
     step = ConvolutionStep(x, k, target, (windows[0], windows[1]), groups=groups)
-    if step.places > POSITIONS and step.patches(program.target) is None:
+    if step.places > POSITIONS and not step.is_of_patches(program.target):
         return None
     steps: list[Any] = [*step.by_group()] if groups > 1 and large else [step]
     program.steps += steps
     return whole
+
+
+def product_of_patches(scheduler: Scheduler, node: Node) -> View | None:
+    """A product whose left operand is an image cut into patches, as the convolution that it is.
+
+    Before:
+
+        r = reshape(x)                    [images, rows, i, columns, j, features], in any order
+        t = transpose(r)                  [images, rows, columns, i, j, features], these three too
+        p = dot(reshape(t), w)            of [images, patches, elements]
+    """
+    from graph_compiler.lower.products.patches import copied_ns, pays
+
+    cut = _cut_of(node)
+    types = (*(operand.type for operand in node.operands), node.type)
+    if cut is None or not set(types) <= MULTIPLIED or 0 in (*node.dims, *node.operands[0].dims):
+        return None
+    source, sizes, rows = cut
+    view = scheduler.view(source.operands[0].operands[0])
+    strides = reshaped(view.dims, view.strides, source.operands[0].dims)
+    if strides is None or len(sizes) - rows > 3 or not 2 <= rows <= 3:
+        return None
+    assert source.instruction is not None
+    steps = [strides[axis] for axis in source.instruction.attribute("dimensions")]
+    steps = [step for step, size in zip(steps, source.dims) if size > 1]
+    (high, down), (wide, across) = ((sizes[n], steps[n]) for n in (rows - 2, rows - 1))
+    images, apart = (sizes[0], steps[0]) if rows == 3 else (1, 0)
+    program: Any = scheduler.program
+    left, right, _ = program.machine.products.operands(
+        view, scheduler.value(node.operands[1]), False
+    )
+    w = materialised(program, right)
+    depth, place = {}, w.strides[0]
+    for size, step in zip(sizes[: rows - 1 : -1], steps[: rows - 1 : -1]):
+        depth[size * step] = size, step, place
+        place *= size
+    alone = len(depth) == len(sizes) - rows
+    i, j = depth.pop(down, None), depth.pop(across, None)
+    if i is None or j is None or len(depth) != 1 or not alone or left is not view:
+        return None  # without features heads of attention are alike
+    ((features, feature, own),) = depth.values()
+    target = program.product_result(node)
+    ends = reshaped(target.dims, target.strides, (images, high, wide, node.dims[-1]))
+    if ends is None:
+        return None
+    x = view.placed((images, high * i[0], wide * j[0], features), (apart, i[1], j[1], feature))
+    k = w.placed((i[0], j[0], features, node.dims[-1]), (i[2], j[2], own, w.strides[1]))
+    result = target.placed((images, high, wide, node.dims[-1]), ends)
+    windows = SpatialDimension(i[0], i[0]), SpatialDimension(j[0], j[0])
+    step = ConvolutionStep(x, k, result, windows)
+    if not pays(step.patches(program.target), copied_ns(step, program.target)):
+        return None
+    program.steps.append(step)
+    return target
+
+
+def _cut_of(node: Node) -> tuple[Node, list[int], int] | None:
+    """The transposition behind a product's left operand, its dimensions of several elements, and
+    how many of these are rows of the product; None of others."""
+    assert node.instruction is not None
+    numbers = node.instruction.attribute("dot_dimension_numbers")
+    left, right = node.operands
+    plain = list(numbers.lhs_contracting_dimensions) == [len(left.dims) - 1]
+    plain = plain and list(numbers.rhs_contracting_dimensions) == [0] and len(right.dims) == 2
+    chain = left.op == "reshape" and left.operands[0].op == "transpose"
+    if numbers.lhs_batch_dimensions or not (plain and chain):
+        return None
+    source = left.operands[0]
+    if source.operands[0].op != "reshape":
+        return None
+    sizes = [size for size in source.dims if size > 1]
+    depth, rows = left.dims[-1], len(sizes)
+    while depth > 1 and rows and depth % sizes[rows - 1] == 0:
+        rows -= 1
+        depth //= sizes[rows]
+    return (source, sizes, rows) if depth == 1 else None
 
 
 def _pace(window: SpatialDimension) -> int:

@@ -8,6 +8,7 @@ kernel's elements. Their products add up in PSUM, with patches along partitions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from itertools import groupby, pairwise, product
 from operator import itemgetter
@@ -39,9 +40,17 @@ if TYPE_CHECKING:
 LOADED_BYTES = 16 << 10
 """Bytes of a partition that one transfer of an image has."""
 
-FEWEST = 16
-"""Rows of results on partitions from which on images are loaded fast enough: two DMA engines serve
-as many."""
+_FEWEST = 16
+"""Rows of results on partitions from which on images are loaded fast enough."""
+
+_SERVED = 8
+"""Partitions that a DMA engine serves."""
+
+_ORDERED = 5
+"""How many times as long copying takes where the pixels of a feature are neighbours before."""
+
+_CLEARLY = 0.55
+"""The part of another time below which a plan pays: both are estimates."""
 
 ROOM = 64 << 10
 """Bytes of a partition that the kernel, or the rows of an image, may take."""
@@ -91,9 +100,16 @@ def columns_of(columns: int, rows: int, most: int = PARTITIONS) -> int:
     return even(columns, max(1, most // rows))
 
 
+def pays(plan: StripPlan | None, otherwise: float = math.inf) -> bool:
+    """Whether there is such a plan, it has rows enough on partitions, and it takes clearly less
+    time than something else."""
+    if plan is None or plan.images * plan.rows < _FEWEST:
+        return False
+    return plan.ns < _CLEARLY * otherwise
+
+
 def plan_of(step: ConvolutionStep, target: Target) -> StripPlan | None:
-    """How many images are a tile; None of what are no patches that lie as they should, or are
-    few."""
+    """How many images are a tile; None of what are no patches that lie as they should."""
     _, high, wide, features = step.image.dims
     (down, across), (batch, rows, columns, outputs) = step.windows, step.target.dims
     _, _, column, feature = step.image.strides
@@ -114,8 +130,6 @@ def plan_of(step: ConvolutionStep, target: Target) -> StripPlan | None:
         return None
     own_rows = even(rows, PARTITIONS)
     images = min(batch, PARTITIONS // own_rows) if own_rows == rows else 1
-    if images * own_rows < FEWEST:
-        return None
     planes = step.target.strides[3] != 1 and outputs > 1
     wide = columns_of(columns, images * own_rows, COLUMNS if planes else PARTITIONS)
     tiles = -(-batch // images) * -(-rows // own_rows) * -(-columns // wide)
@@ -134,9 +148,27 @@ def plan_of(step: ConvolutionStep, target: Target) -> StripPlan | None:
     banks = -(-len(parts) * pixels * size // BANK)
     copied = len(parts) * pixels + banks * FIXED + products * (pixels * moving / stationary + FIXED)
     copied *= tiles / 2 / target.clock_ghz(Engine.vector)
-    moved = batch * rows * down.size * runs * line * size / target.dma_bytes_per_ns
-    ns = max(tensor, copied, moved)
+    served = min(target.dma_engines.value, -(-images * own_rows // _SERVED))
+    moved = batch * rows * down.size * runs * line * size
+    rate = served * target.dma_bytes_per_ns_per_engine.value
+    ns = max(tensor, copied, moved / rate)
     return StripPlan(1, down.size, down.stride, images, own_rows, own_rows, ns)
+
+
+def copied_ns(step: ConvolutionStep, target: Target) -> float:
+    """About how long it takes instead to copy patches, run by run, and to multiply the copies."""
+    (batch, rows, columns, outputs), size = step.target.dims, item_size(step.image.type)
+    depth, pixels = math.prod(step.kernel.dims[:3]), batch * rows * columns
+    planes = step.image.strides[3] != 1
+    run = step.windows[1].size * (1 if planes else step.image.dims[3]) * size
+    moved = pixels * depth * size
+    copied = moved / target.dma_run_bytes_per_ns(run) + moved / run * target.dma_descriptor_ns.value
+    copied += moved / target.dma_bytes_per_ns_per_engine.value
+    copied *= _ORDERED if planes else 1
+    passes = target.fp32_matmul_passes.value if size == 4 else 1.0
+    each = passes * outputs + SWITCH + turning_passes(size, target) * PARTITIONS
+    cycles = -(-pixels // PARTITIONS) * -(-depth // PARTITIONS) * each
+    return copied / target.dma_engines.value + cycles / target.clock_ghz(Engine.tensor)
 
 
 class Patches(Strips):
