@@ -49,6 +49,7 @@ from graph_compiler.lower.rewrites.factors import into_weights
 from graph_compiler.lower.rewrites.float8 import emulate
 from graph_compiler.lower.rewrites.layouts import orders_of_products, row_major_for_products
 from graph_compiler.lower.rewrites.masked_rows import zeros_of_masked_rows
+from graph_compiler.lower.rewrites.masks import visible_columns
 from graph_compiler.lower.rewrites.pairs import OPCODES, as_pairs, has_random_bits, is_wide
 from graph_compiler.lower.rewrites.ranges import narrow
 from graph_compiler.lower.rewrites.softmax import compared_choices, factors_behind_maxima
@@ -349,6 +350,7 @@ def _emitted(
     roll(block, [block.parameters[number] for number in taken.values()])
     device.squares.update(squares_of_variances(block))
     device.sorts.update(spans_of_sorts(block))
+    device.visible.update(visible_columns(block, simplifier.evaluator))
     device.row_major = row_major_for_products(block) | compared_choices(block)
     device.orders = orders_of_products(block)
     with device.builder.at(graph_location(device.builder.declarations.name)):

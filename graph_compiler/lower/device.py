@@ -153,6 +153,8 @@ class DeviceProgram(GraphProgram):
         # Sums of squares for variances (`moments`), and the nodes that kernels are for, by number.
         self.squares: dict[Node, Squares] = {}
         self.sorts: dict[Node, Span] = {}  # of which few elements are read
+        # Of choices by masks that are known, how many columns each row sees (`masks`).
+        self.visible: dict[Node, np.ndarray[Any, Any]] = {}
         self._nodes: dict[int, Node] = {}
         self._in_parts: dict[Buffer, tuple[Buffer, tuple[int, ...]] | None] = {}
 

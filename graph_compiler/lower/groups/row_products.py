@@ -20,7 +20,7 @@ from graph_compiler.lower.groups.members import (
     RowProduct,
     is_function,
 )
-from graph_compiler.lower.groups.transposed_products import transposed_result
+from graph_compiler.lower.groups.transposed_products import Right, transposed_result
 from graph_compiler.lower.nests.nest import PARTITIONS, UNROLLED
 from graph_compiler.lower.nests.operands import ResidentOperand, StoredOperand
 from graph_compiler.lower.products.product import COLUMNS
@@ -35,6 +35,7 @@ from nki.language.lowering.emitter import Emitter
 
 if TYPE_CHECKING:
     from graph_compiler.lower.groups.groups import Group
+    from graph_compiler.lower.groups.masked_columns import MaskedColumns
 
 
 RESIDENT = 80 << 10
@@ -92,7 +93,9 @@ Fixed = dict[tuple[int, int], ResidentOperand]
 
 class RowProducts(ABC):
     """What a group does for the products among its members. `batch`, `count`, `total`: how often
-    there are rows, how many, and all of them; `held`, `beside`: results that stay on chip."""
+    there are rows, how many, and all of them; `held`, `beside`: results that stay on chip;
+    `masked`, `seen`: what is left out of scores that are masked, and how many columns the present
+    tile of rows has before that."""
 
     device: DeviceProgram
     group: Group
@@ -107,6 +110,8 @@ class RowProducts(ABC):
     added: dict[int, AddedRow]
     divided: dict[int, Divided]
     summed: dict[int, int]
+    masked: MaskedColumns | None
+    seen: int | None
 
     @abstractmethod
     def _following_nest(
@@ -171,10 +176,21 @@ class RowProducts(ABC):
         tile: GroupTile,
         tiles: Tiles,
         fixed: Fixed,
-        right: Sequence[NkiTensor],
+        loaded: Right,
     ) -> None:
         """A product for one tile of rows."""
+        right = loaded[number][tile.number]
         stationary = self._stationary(number, member, tile, tiles)
+        if self.masked is not None and self.seen is not None and number == self.masked.values:
+            left = member.uses[LEFT]
+            here = tiles[left.buffer]
+            place = here.first + left.low + self.seen
+            tail = self.masked.tail(loaded, tile.number, self.seen)
+            right = [*right[: len(stationary)], *tail]
+            stationary = [
+                *stationary,
+                *self.masked.weight(here.tile[:, place : place + 1], len(tail)),
+            ]
         if number in self.transposed:
             nest, reader = self.group.members[self.following[number]], self.transposed[number]
             other = self.group.members[reader]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import nki.language as nl
 from graph_compiler.lower.device import HELD, DeviceProgram
 from graph_compiler.lower.groups.added_rows import added_rows
 from graph_compiler.lower.groups.divided_products import Divided, divided_products
+from graph_compiler.lower.groups.masked_columns import MaskedColumns, masked_columns
 from graph_compiler.lower.groups.members import (
     LEFT,
     TARGET,
@@ -114,6 +116,8 @@ class RowGroupEmitter(RowProducts):
         self.on_scalar: set[int] = set()
         self.summed = {}
         self.moments: dict[int, int] = {}
+        self.masked: MaskedColumns | None = None
+        self.seen: int | None = None
         self.made: dict[Buffer, list[NkiTensor]] = {}
         self.loaded: dict[Any, NkiTensor] = {}
 
@@ -239,6 +243,13 @@ class RowGroupEmitter(RowProducts):
         for number, member in enumerate(self.group.members):
             if isinstance(member, RowProduct) and self._keeps(member):
                 self.held[number] = self._held_columns(member)
+        if not self.transposed and self.each == 1:
+            alone = self.inside - self.group.apart
+            self.masked = masked_columns(
+                device, members, self.following, self.summed, self.divided, alone, self.count
+            )
+        if self.masked is not None:
+            members[self.masked.values] = self.masked.in_order(members[self.masked.values])
         self._batch([], fixed)
         for buffer, made in self.made.items():
             device.hold(buffer, made, self.group.steps[buffer], self.group.types[buffer])
@@ -260,6 +271,17 @@ class RowGroupEmitter(RowProducts):
             self.resident.remove(before.uses[TARGET].buffer)
             members[one.maker] = one.rows
         return found
+
+    @contextmanager
+    def _visible(self, start: Any, rows: int) -> Iterator[None]:
+        """Members have those columns alone that some rows see, and one for the others."""
+        members, tilings, masked = self.group.members, self.tilings, self.masked
+        self.seen = None if masked is None else masked.seen(start, rows)
+        if masked is not None and self.seen is not None:
+            own = self.group.members = masked.members(members, self.seen)
+            self.tilings = [self._tiling(m) if isinstance(m, RowNest) else None for m in own]
+        yield
+        self.group.members, self.tilings = members, tilings
 
     def _transposed_by_dma(self, member: RowProduct) -> RowProduct:
         """A product, whose left operand DMA engines turn where that is made here."""
@@ -394,7 +416,8 @@ class RowGroupEmitter(RowProducts):
                 for here in tiles
             ]
             some = [replace(tile, start=tile.start + number, totals={}) for tile in elements]
-            self._members(some, own, fixed, right)
+            with self._visible(some[0].start, some[0].rows):
+                self._members(some, own, fixed, right)
         for tile, here in zip(elements, tiles):
             self._leave(tile, here)
 
@@ -492,8 +515,7 @@ class RowGroupEmitter(RowProducts):
             with device.builder.at(device.place_in_graph(step)):
                 for tile, own in zip(elements, tiles):
                     if isinstance(member, RowProduct):
-                        moving = right[number][tile.number]
-                        self._product(number, member, tile, own, fixed, moving)
+                        self._product(number, member, tile, own, fixed, right)
                     elif maker is not None:
                         tile.totals[number] = nl.reciprocal(tile.totals[maker], dtype="float32")
                     else:
@@ -534,6 +556,8 @@ class RowGroupEmitter(RowProducts):
             )
             if blocks > 1:
                 self._fold_blocks(member, sums, total)
+            if self.masked is not None and self.seen is not None and number == self.masked.maker:
+                tile.totals[number] = self.masked.with_last(total, nest, member, offsets)
             return
         nest.emit(own, offsets, rolled=False)
 

@@ -37,6 +37,8 @@ class Right:
         self.index = [*index]
         self.several = several
         self.found: dict[int, Sequence[Sequence[NkiTensor]]] = {}
+        self.tails: dict[int, list[list[NkiTensor]]] = {}
+        """What stands for hidden columns of masked scores, by element (`masked_columns`)."""
 
     def load(self) -> None:
         """Load all of them."""

@@ -1,0 +1,157 @@
+"""Choices whose conditions are known when a graph is compiled, such as causal masks.
+
+A mask that is made of positions alone, by comparisons and logic, is an array of truth values that
+can be computed here. Behind the last element of a row that is taken from a tensor, the row has the
+same number everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from graph_compiler.hlo.operators import operator
+from graph_compiler.hlo.operators.row import Evaluation
+from graph_compiler.lower.rewrites.softmax import compared_choices
+from graph_compiler.schedule.nodes import Block, Node
+from graph_compiler.schedule.simplify import is_uniform
+
+Array = np.ndarray[Any, Any]
+
+MOST = 1 << 26
+"""Elements of a mask that are computed here at most."""
+
+
+def visible_columns(block: Block, evaluation: Evaluation) -> dict[Node, Array]:
+    """For choices between a tensor and one number, of which the largest is sought, how many
+    elements of each row it takes until behind the last one that is the tensor's: of a block and
+    those inside of it. None of choices that data decide."""
+    return _visible(block, compared_choices(block), evaluation)
+
+
+def _visible(block: Block, choices: set[Node], evaluation: Evaluation) -> dict[Node, Array]:
+    found: dict[Node, Array] = {}
+    conditions = _Conditions(block, evaluation)
+    for node in block.nodes:
+        for inner in node.blocks:
+            found |= _visible(inner, choices, evaluation)
+        if node not in choices or len(node.dims) < 2:
+            continue
+        condition, *others = node.operands
+        numbers = [one.op == "constant" and is_uniform(one.value) for one in others]
+        if numbers.count(True) != 1:
+            continue
+        taken = conditions.value(condition)
+        if taken is None or taken.shape != node.dims:
+            continue
+        visible = _behind_last(taken if numbers[1] else ~taken)
+        if (visible < node.dims[-1]).any():
+            found[node] = visible
+    return found
+
+
+def _behind_last(visible: Array) -> Array:
+    """How many elements of each row there are up to the last one that is true."""
+    small = visible[_once(visible)]
+    count = visible.shape[-1]
+    if small.shape[-1] < count:
+        found = np.where(small[..., 0], count, 0)
+    else:
+        found = np.where(small.any(-1), count - np.argmax(small[..., ::-1], -1), 0)
+    return np.broadcast_to(found, visible.shape[:-1])
+
+
+def _once(array: Array) -> tuple[slice, ...]:
+    """The part of an array of which all others are repetitions."""
+    return tuple(slice(0, 1) if step == 0 else slice(None) for step in array.strides)
+
+
+class _Conditions:
+    """Values that are made of positions and constants alone. What repeats along a dimension is
+    computed once there."""
+
+    def __init__(self, block: Block, evaluation: Evaluation) -> None:
+        self.evaluation = evaluation
+        self.known: dict[Node, Array | None] = {}
+        self.steps: dict[Node, int] = {}
+        """Nodes that are made of positions and constants, in how many steps."""
+        for node in block.nodes:
+            self.steps.update((one, 0) for one in (node, *node.operands) if one.op in _SOURCES)
+            if node.operands and self.steps.keys() >= {*node.operands} and _is_taken(node):
+                self.steps[node] = 1 + max(self.steps[one] for one in node.operands)
+
+    def value(self, node: Node) -> Array | None:
+        """The value of a node, None of one that data decide, or that takes many steps."""
+        if self.steps.get(node, _STEPS) >= _STEPS:
+            return None
+        if node not in self.known:
+            self.known[node] = self._computed(node)
+        return self.known[node]
+
+    def _computed(self, node: Node) -> Array | None:
+        values = [self.value(operand) for operand in node.operands]
+        arrays = [value for value in values if value is not None]
+        if len(arrays) < len(values):
+            return None
+        if node.op in _VIEWS:
+            return _VIEWS[node.op](node, arrays)
+        if any(array.shape != node.dims for array in arrays):
+            return None
+        parts = [_once(array) for array in arrays]
+        several = [
+            any(part[axis] == slice(None) for part in parts) for axis in range(len(node.dims))
+        ]
+        if np.prod([size for size, own in zip(node.dims, several) if own]) > MOST:
+            return None
+        own = tuple(slice(None) if one else slice(0, 1) for one in several)
+        item, row = node.instruction, operator(node.op)
+        assert item is not None
+        with np.errstate(all="ignore"):
+            small = row.evaluate(item, [array[own] for array in arrays], self.evaluation)
+        return np.broadcast_to(np.asarray(small), node.dims)
+
+
+def _constant(node: Node, operands: Sequence[Array]) -> Array:
+    return np.asarray(node.value)
+
+
+def _positions(node: Node, operands: Sequence[Array]) -> Array:
+    """Positions along a dimension, which repeat along the others."""
+    assert node.instruction is not None
+    axis = node.instruction.attribute("dimensions")[0]
+    shape = [size if at == axis else 1 for at, size in enumerate(node.dims)]
+    numbers = np.arange(node.dims[axis], dtype=node.instruction.shape.numpy_dtype())
+    return np.broadcast_to(numbers.reshape(shape), node.dims)
+
+
+def _repeated(node: Node, operands: Sequence[Array]) -> Array:
+    """An array that repeats along the dimensions that it does not have."""
+    assert node.instruction is not None
+    (array,) = operands
+    own = (step if size > 1 else 0 for size, step in zip(array.shape, array.strides))
+    steps = dict(zip(node.instruction.attribute("dimensions"), own))
+    strides = [steps.get(axis, 0) for axis in range(len(node.dims))]
+    return np.lib.stride_tricks.as_strided(array, node.dims, strides, writeable=False)
+
+
+_VIEWS: dict[str, Callable[[Node, Sequence[Array]], Array]] = {
+    "constant": _constant,
+    "iota": _positions,
+    "broadcast": _repeated,
+}
+"""How to compute what is no element-wise operation: all of them repeat few elements."""
+
+_SOURCES = frozenset({"constant", "iota"})
+
+_STEPS = 64
+"""Steps that a condition takes at most."""
+
+
+def _is_taken(node: Node) -> bool:
+    """Whether an operation is computed here."""
+    item = node.instruction
+    if item is None or item.opcode != node.op or 0 in node.dims or len(node.results) != 1:
+        return False
+    return operator(node.op).elementwise or node.op in _VIEWS

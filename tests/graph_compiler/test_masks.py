@@ -1,0 +1,81 @@
+"""Masks that are known when a graph is compiled: how many columns each row sees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graph_compiler import parse_text
+from graph_compiler.lower.rewrites.masks import visible_columns
+from graph_compiler.schedule.simplify import Simplifier
+
+Array = np.ndarray[Any, Any]
+
+AT, KEY = np.indices((6, 9))
+
+
+def visible(condition: str, choice: str = "select(all, x, l)", given: str = "") -> Array | None:
+    """How many of nine columns six rows of two heads see. `at`, `key`, `two`: the number of a row,
+    of a column, and 2."""
+    text = f"""HloModule masks
+larger {{ a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT m = f32[] maximum(a, b) }}
+ENTRY e {{
+ x = f32[2,6,9] parameter(0)
+ {given}
+ at = s32[6,9] iota(), iota_dimension=0
+ key = s32[6,9] iota(), iota_dimension=1
+ number = s32[] constant(2)
+ two = s32[6,9] broadcast(number), dimensions={{}}
+ {condition}
+ all = pred[2,6,9] broadcast(seen), dimensions={{1,2}}
+ least = f32[] constant(-1e9)
+ lowest = f32[] constant(-inf)
+ l = f32[2,6,9] broadcast(least), dimensions={{}}
+ s = f32[2,6,9] {choice}
+ ROOT m = f32[2,6] reduce(s, lowest), dimensions={{2}}, to_apply=larger
+}}"""
+    simplifier = Simplifier(parse_text(text))
+    block = simplifier.block(simplifier.evaluator.module.entry)
+    found = [*visible_columns(block, simplifier.evaluator).values()]
+    return found[0] if found else None
+
+
+def last(seen: Array) -> Array:
+    """How many columns there are up to the last one that each row sees, for two heads."""
+    columns = np.where(seen, KEY + 1, 0).max(-1)
+    return np.broadcast_to(columns, (2, 6))
+
+
+@pytest.mark.parametrize(
+    ("condition", "seen"),
+    [
+        ("seen = pred[6,9] compare(key, at), direction=LE", KEY <= AT),
+        ("seen = pred[6,9] compare(at, key), direction=GT", KEY < AT),
+        (
+            "sum = s32[6,9] add(at, two)\n seen = pred[6,9] compare(key, sum), direction=EQ",
+            KEY == AT + 2,
+        ),
+        (
+            "a = pred[6,9] compare(key, at), direction=LE\n"
+            " b = pred[6,9] compare(key, two), direction=NE\n seen = pred[6,9] and(a, b)",
+            (KEY <= AT) & (KEY != 2),
+        ),
+    ],
+)
+def test_conditions(condition: str, seen: Array) -> None:
+    np.testing.assert_array_equal(visible(condition), last(seen))
+    other = condition.replace("seen =", "hidden =") + "\n seen = pred[6,9] not(hidden)"
+    np.testing.assert_array_equal(visible(other, "select(all, l, x)"), last(seen))
+
+
+def test_masks_that_data_decide_are_not_known() -> None:
+    given = "limit = s32[6,9] parameter(1)"
+    assert visible("seen = pred[6,9] compare(key, limit), direction=LE", given=given) is None
+
+
+def test_masks_that_hide_no_last_column_are_none() -> None:
+    assert visible("seen = pred[6,9] compare(key, two), direction=GE") is None
