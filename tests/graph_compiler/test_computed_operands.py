@@ -11,6 +11,8 @@ import pytest
 
 from graph_compiler import GraphOptions, compile, parse_text
 from graph_compiler.compiled import Compiled
+from graph_compiler.lower import limits
+from graph_compiler.lower.limits import PlanLimits
 
 Array = np.ndarray[Any, Any]
 BF16 = ml_dtypes.bfloat16
@@ -109,6 +111,33 @@ ENTRY e {{
     (found,) = compiled(x, w, s)
     weights = (w.astype(np.float32) * s.astype(np.float32)[:, None]).astype(BF16)
     assert_close(found, x, weights.reshape(depth, columns))
+
+
+def test_groups_of_rows_have_scales(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights are transposed: groups of the depth are neighbours in memory, and loaded together."""
+    plan = PlanLimits(right=8 << 10)
+    monkeypatch.setattr(limits, "plans", lambda cores=1: (plan,))
+    rows, columns, groups, group = 300, 2048, 16, 128
+    depth, form = groups * group, f"f32[{columns},{groups},{group}]"
+    compiled = compile(
+        parse_text(f"""HloModule groups
+ENTRY e {{
+ x = f32[{rows},{depth}] parameter(0)
+ w = f32[{columns},{groups},{group}] parameter(1)
+ s = f32[{groups}] parameter(2)
+ b = {form} broadcast(s), dimensions={{1}}
+ m = {form} multiply(w, b)
+ f = f32[{columns},{depth}] reshape(m)
+ ROOT r = f32[{rows},{columns}] dot(x, f), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}
+}}"""),
+        "trn2",
+    )
+    random = np.random.default_rng(rows)
+    x = random.standard_normal((rows, depth), np.float32)
+    w = random.standard_normal((columns, groups, group), np.float32)
+    s = random.standard_normal(groups, np.float32)
+    (found,) = compiled(x, w, s)
+    assert_close(found, x, (w * s[:, None]).reshape(columns, depth).T)
 
 
 def test_zeros_times_infinity_are_nan() -> None:

@@ -274,7 +274,8 @@ def _computed(
             for tile in sorted({other} if other else sizes, reverse=True)
             if operand.holds(first, [*others, *_in_tiles(count, down, tile)])
         ]
-        if not fitting:
+        # Other operands are loaded with all of the depth in a row.
+        if not fitting or down == 1 or [step for _, step in free] != [1]:
             return None
         operand = replace(operand, depth=fitting[0])
     return operand if _saved_ns(operand, step, number) > 0 else None
