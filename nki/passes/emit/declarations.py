@@ -54,20 +54,18 @@ def storage_records(
     """The on-chip allocations of a body, in the order in which they begin."""
     known: dict[Any, int] = {}
     forms: list[StorageForm] = []
-    labelled: list[int] = []
     which, numbers, offsets = [], [], []
     for op in operations(body):
         if op.row is StorageBegin and (place := placement.get(t := op.values[0].storage)):
             location = t.location or op.location  # whose hash would walk a code object
-            key = t.label, t.copy > 0, t.memory, t.dtype, t.shape, place[0], id(location)
+            stem, number = (f"{t.label}.", t.copy) if t.copy else numbered_name(t.label)
+            key = stem, t.memory, t.dtype, t.shape, place[0], id(location)
             kind = known.get(key)
             if kind is None:
                 kind = known[key] = len(forms)
-                stem, number = (f"{t.label}.", 0) if t.copy else numbered_name(t.label)
-                labelled.append(number)
                 forms.append(_form(stem, t, place[0], locations.index(location)))
             which.append(kind)
-            numbers.append(labelled[kind] + t.copy)
+            numbers.append(number)
             offsets.append(place[1])
     rows = np.array([numbers, offsets], np.int64).T
     return Storages(of_forms(forms, np.array(which, np.int64), rows))
