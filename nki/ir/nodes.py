@@ -254,6 +254,11 @@ class Loop:
     unroll: bool = False
     location: Any = None
 
+    @property
+    def runs(self) -> bool:
+        """Whether it is known to have an iteration."""
+        return type(self.lower) is int and type(self.upper) is int and self.lower < self.upper
+
 
 class While:
     """while register != 0: body. The body writes the register."""

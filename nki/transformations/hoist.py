@@ -51,7 +51,7 @@ def out_of_loops(
     comes before the loop; None if there is none. Adds to `moved` what moves."""
     result: list[Node] = []
     for node in nodes:
-        known = work.made(node.body, node) if isinstance(node, Loop) and _runs(node) else {}
+        known = work.made(node.body, node) if isinstance(node, Loop) and node.runs else {}
         made = with_inputs([t for t, ops in known.items() if wanted(t, ops)], known)
         if not isinstance(node, Loop) or not made:
             result.append(node)
@@ -62,8 +62,3 @@ def out_of_loops(
         left = [n for n in node.body if n not in ops and begun_by(n) not in made]
         result.append(with_body(node, left))
     return result if len(result) > len(nodes) else None
-
-
-def _runs(loop: Loop) -> bool:
-    """Whether a loop is known to have an iteration."""
-    return type(loop.lower) is int and type(loop.upper) is int and loop.lower < loop.upper

@@ -6,6 +6,8 @@ their offsets: the footprints of their patterns at offset 0 are derived once, an
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from isa.access import UNBOUNDED, AccessPattern, Footprint, footprint
@@ -18,19 +20,7 @@ _SAMPLES = 64
 
 def at(pattern: AccessPattern, offset: int) -> AccessPattern:
     """The access from another offset on, to which its registers have been added."""
-    return AccessPattern(
-        pattern.memory,
-        pattern.dtype,
-        pattern.offset + offset,
-        pattern.dims,
-        pattern.start_partition,
-        pattern.partitions,
-        pattern.tensor,
-        (),
-        pattern.vector_offset,
-        pattern.vector_stride,
-        pattern.vector_bound,
-    )
+    return replace(pattern, offset=pattern.offset + offset, registers=(), limits=None)
 
 
 class RegionColumns:
@@ -118,14 +108,10 @@ class RegionColumns:
         """One region by itself."""
         if number not in self._regions:
             pattern, memory = self._patterns[self._which[number]]
-            offset = int(self._offset[number])
-            if self._known[number]:
-                found = self._layout.region(memory, at(pattern, offset), {})
-            else:
-                moved = at(pattern, offset)
+            moved = at(pattern, int(self._offset[number]))
+            if not self._known[number]:
                 moved.registers = pattern.registers
-                found = self._layout.region(memory, moved, {})
-            self._regions[number] = found
+            self._regions[number] = self._layout.region(memory, moved, {})
         return self._regions[number]
 
     def distances(self, left: Integers, right: Integers) -> Integers:

@@ -18,9 +18,6 @@ from isa.columns import Flags, Integers
 from isa.enums import Memory
 from isa.program import Program, allocation_bounds
 
-_PITCH_SAMPLES = 64
-"""Operands of a tensor that are looked at to choose its pitch."""
-
 
 @dataclass(slots=True, eq=False, repr=False)
 class TouchedRegion:
@@ -54,9 +51,7 @@ class Layout:
 
     def sample(self, pattern: AccessPattern) -> None:
         """Let an HBM pattern take part in the choice of its tensor's pitch."""
-        samples = self._samples.setdefault(pattern.tensor, [])
-        if len(samples) < _PITCH_SAMPLES:
-            samples.append(pattern)
+        self._samples.setdefault(pattern.tensor, []).append(pattern)
 
     def pitch(self, tensor: int) -> int:
         """Bytes of a row of an HBM tensor."""

@@ -52,13 +52,8 @@ def _follow(nodes: list[Node], held: set[Register], found: set[Register]) -> Non
         if isinstance(node, Loop):
             inside.add(node.variable)
         _follow(node.body, inside, found)
-        if isinstance(node, Loop) and _runs(node):
+        if isinstance(node, Loop) and node.runs:
             held |= inside
-
-
-def _runs(node: Loop) -> bool:
-    """Whether a loop has an iteration for certain."""
-    return type(node.lower) is int and type(node.upper) is int and node.lower < node.upper
 
 
 def _read(node: Node) -> Iterator[Register]:
