@@ -75,6 +75,13 @@ class _CoreSteps(NamedTuple):
     written: Flags
     resources: int
 
+    def columns(self) -> tuple[int, Integers, Integers, Integers, Integers, Integers]:
+        """How much is walked, and the columns that the compiled loops take."""
+        begins, stores, written = (
+            flags.astype(np.int64) for flags in (self.begins, self.stores, self.written)
+        )
+        return self.used.size, begins, stores, self.starts, self.used, written
+
 
 def _cost(instruction: Instruction) -> float:
     """Nanoseconds that an instruction takes, roughly."""
@@ -195,15 +202,7 @@ def _need(steps: _CoreSteps) -> tuple[Integers, Integers]:
     count = steps.template.size
     first, last = np.full((2, count), [[_NONE], [-1]])
     needed_first, needed_last = np.full((2, steps.resources), [[_NONE], [-1]])
-    find_needs(
-        *(
-            steps.used.size,
-            steps.begins.astype(np.int64),
-            steps.stores.astype(np.int64),
-            steps.starts,
-        ),
-        *(steps.used, steps.written.astype(np.int64), needed_first, needed_last, first, last),
-    )
+    find_needs(*steps.columns(), needed_first, needed_last, first, last)
     return first, last
 
 
@@ -274,16 +273,7 @@ def _sides(steps: _CoreSteps, middle: int, first: Integers, last: Integers) -> I
     neither."""
     sides = np.where(last < 0, 0, (first < middle) | (last >= middle) << 1)
     users, made = np.full((2, steps.resources), [[0], [3]])
-    fine = divide_steps(
-        *(
-            steps.used.size,
-            steps.begins.astype(np.int64),
-            steps.stores.astype(np.int64),
-            steps.starts,
-        ),
-        *(steps.used, steps.written.astype(np.int64), users, made, sides),
-    )
-    if not fine:
+    if not divide_steps(*steps.columns(), users, made, sides):
         return None
     sides[steps.begins] = users[steps.used[steps.starts[:-1][steps.begins]]]
     return sides
