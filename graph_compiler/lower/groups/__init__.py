@@ -8,5 +8,6 @@
    on chip (`device.Held`).
 3. Products in a group: a nest that alone reads one finds it in PSUM (`row_products`), a bias is one
    more matmul (`added_rows`), and a product between products is computed transposed
-   (`transposed_products`). Means and variances of rows are one pass of `bn_stats` (`moments`).
+   (`transposed_products`). One column of scores stands for all that a mask hides from a tile of
+   rows (`masked_columns`). Means and variances of rows are one pass of `bn_stats` (`moments`).
 """

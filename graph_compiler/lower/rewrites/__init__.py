@@ -7,6 +7,7 @@
   on one other value alone (`dominators`) is evaluated at sample points, in float64, and compared
   with the scalar engine's functions.
 - `factors` makes constant factors of products part of constant weights.
+- `masks` computes masks that are made of positions alone.
 - `layouts` chooses layouts, so that heads are views.
 - `trips` says how often a loop runs.
 """
