@@ -88,6 +88,49 @@ def test_both_sums_take_one_pass(size: int, parts: int, centred: bool) -> None:
     assert_near_the_moments(module, *rows_of(module, 1.0, 0.5))
 
 
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize(("rows", "size"), [(5000, 200), (2500, 300)])
+def test_partitions_have_several_rows(rows: int, size: int, centred: bool) -> None:
+    """Sums are made row by row, and what each row has one number of is computed for all of them."""
+    module = norm(rows, size, centred=centred)
+    assert statistics(module) > 1
+    assert_near_the_moments(module, *rows_of(module, 1.0, 0.5))
+
+
+@pytest.mark.parametrize(("rows", "size", "most"), [(11217, 196, 69e3), (15000, 100, 71e3)])
+def test_short_rows_share_operations(rows: int, size: int, most: float) -> None:
+    """With operations of its own for the mean and variance of each row they take 86 and 91 us."""
+    x = np.ones((rows, size), np.float32)
+    text = layer_norm(rows, size)
+    assert compile(parse_text(text), "trn2").profile(x)[-1].total_ns < most
+
+
+def layer_norm(rows: int, size: int) -> str:
+    shape, line = f"f32[{rows},{size}]", f"f32[{rows}]"
+    return f"""HloModule norm
+sum {{ a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT s = f32[] add(a, b) }}
+ENTRY e {{
+ x = {shape} parameter(0)
+ zero = f32[] constant(0)
+ n = f32[] constant({size})
+ ns = {line} broadcast(n), dimensions={{}}
+ small = f32[] constant(1e-5)
+ smalls = {line} broadcast(small), dimensions={{}}
+ t = {line} reduce(x, zero), dimensions={{1}}, to_apply=sum
+ m = {line} divide(t, ns)
+ ms = {shape} broadcast(m), dimensions={{0}}
+ d = {shape} subtract(x, ms)
+ q = {shape} multiply(d, d)
+ u = {line} reduce(q, zero), dimensions={{1}}, to_apply=sum
+ v = {line} divide(u, ns)
+ w = {line} add(v, smalls)
+ i = {line} rsqrt(w)
+ is = {shape} broadcast(i), dimensions={{0}}
+ ROOT r = {shape} multiply(d, is) }}"""
+
+
 def test_elements_of_sixteen_bits() -> None:
     module = norm(130, 256, "bf16")
     assert statistics(module) > 0

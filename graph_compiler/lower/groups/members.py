@@ -316,6 +316,13 @@ def folds_rows(nest: RowNest) -> str | None:
     return loop.fold if plain and real and whole else None
 
 
+def is_column(member: Member) -> bool:
+    """Whether a nest computes one number of each row, of numbers of that row."""
+    if not isinstance(member, RowNest) or member.loop.fold is not None:
+        return False
+    return math.prod(axis.count for axis in member.inner) == 1
+
+
 def chooses(member: Member) -> bool:
     """Whether each result of a nest is chosen from an element and a number, in fp32."""
     if not isinstance(member, RowNest) or member.loop.fold is not None or not member.loop.steps:

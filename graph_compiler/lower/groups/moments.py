@@ -143,29 +143,34 @@ def _is_plain(member: RowNest) -> bool:
 
 
 def sums_of(device: DeviceProgram, rows: NkiTensor, centred: bool) -> tuple[NkiTensor, NkiTensor]:
-    """The sums [rows, 1] of the elements of each row of a tile, and of their squares, `centred` or
-    not."""
+    """The sums [partitions, rows] of the elements of each row of a tile [partitions, rows,
+    elements], and of their squares, `centred` or not."""
     builder = device.builder
-    count, elements = rows.shape
+    count, several, elements = rows.shape
     most = device.target.batch_norm_free_max.value
     parts = -(-elements // most)
-    stats = device.tile((count, 6 * parts), "float32")
-    for part in range(parts):
-        own = rows[:, part * most : min(elements, (part + 1) * most)]
-        builder.emit("bn_stats", dst=stats[:, 6 * part : 6 * part + 6], data=own)
-    found = device.tile((count, 2), "float32")
-    builder.emit("bn_aggr", dst=found, data=stats)
-    mean, variance = found[:, 0:1], found[:, 1:2]
+    found = device.tile((count, several, 2), "float32")
+    for row in range(several):
+        stats = device.tile((count, 6 * parts), "float32")
+        for part in range(parts):
+            own = rows[:, row, part * most : min(elements, (part + 1) * most)]
+            builder.emit("bn_stats", dst=stats[:, 6 * part : 6 * part + 6], data=own)
+        builder.emit("bn_aggr", dst=found[:, row, :], data=stats)
+    mean, variance = found[:, :, 0], found[:, :, 1]
     multiply, add = ALU["multiply"], ALU["add"]
 
     def whole(value: NkiTensor) -> NkiTensor:
-        total = device.tile((count, 1), "float32")
+        total = device.tile((count, several), "float32")
         builder.emit("tensor_scalar", dst=total, data=value, op0=multiply, operand0=float(elements))
         return total
 
     if centred:
         return whole(mean), whole(variance)
-    square = device.tile((count, 1), "float32")
+    square = device.tile((count, several), "float32")
+    if several > 1:
+        builder.emit("tensor_tensor", dst=square, data1=mean, data2=mean, op=multiply)
+        builder.emit("tensor_tensor", dst=square, data1=square, data2=variance, op=add)
+        return whole(mean), whole(square)
     builder.emit(
         "scalar_tensor_tensor",
         dst=square,

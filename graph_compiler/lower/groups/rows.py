@@ -22,6 +22,7 @@ from graph_compiler.lower.groups.members import (
     RowProduct,
     folded_by_makers,
     goes_by_column,
+    is_column,
     is_function,
 )
 from graph_compiler.lower.groups.moments import moments, sums_of
@@ -35,15 +36,14 @@ from graph_compiler.lower.groups.row_products import (
     Tiles,
     block_of,
 )
+from graph_compiler.lower.groups.scalar_sums import moved_to_scalar
 from graph_compiler.lower.groups.transposed_products import Right, with_transposed
-from graph_compiler.lower.nests.arithmetic import ACTIVATIONS
 from graph_compiler.lower.nests.elementwise import (
     Folding,
     Nest,
     tiling_room,
     types_of,
 )
-from graph_compiler.lower.nests.evaluation import is_shift, wide_steps
 from graph_compiler.lower.nests.nest import (
     FREE_RANK,
     PARTITIONS,
@@ -64,7 +64,6 @@ from graph_compiler.lower.products.depths import depth_by_dma
 from graph_compiler.lower.products.sides import Sides
 from graph_compiler.schedule.steps import Place, item_size
 from graph_compiler.schedule.views import Buffer
-from isa.enums import Engine
 from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:
@@ -198,7 +197,7 @@ class RowGroupEmitter(RowProducts):
         room = tiling_room(member.loop, on_chip)
         if self.parts > 1:
             elements = math.prod(axis.count for axis in member.inner)
-            parts = max(2, min(self.parts, elements // _LONG))
+            parts = max(2, min(self.parts, elements // _PIECE))
             room = min(room, max(_PART, -(-elements // parts)))
         return tiled(rows, member.inner, room)
 
@@ -208,10 +207,13 @@ class RowGroupEmitter(RowProducts):
         turns where there are few tiles of rows."""
         return max(1, _TILES // -(-self.total // PARTITIONS))
 
-    def own_tiling(self, tiling: Tiling, rows: int, each: int) -> Tiling:
+    def own_tiling(
+        self, tiling: Tiling, rows: int, each: int, at_once: bool | None = None
+    ) -> Tiling:
         """A nest's tiling of so many partitions with so many rows each, one or all at a time."""
         strides = tiling.partition.strides
-        several = (Axis(each, strides),) if self.together and each > 1 else ()
+        at_once = self.together if at_once is None else at_once
+        several = (Axis(each, strides),) if at_once and each > 1 else ()
         return Tiling(
             Axis(rows, tuple(each * step for step in strides)),
             (*several, *tiling.free),
@@ -222,7 +224,8 @@ class RowGroupEmitter(RowProducts):
     def emit(self, device: DeviceProgram) -> None:
         if self.each == 1 or not self.together:
             self.moments = self._moments()
-            self.on_scalar = self._moved()
+            done = {*self.moments, *self.moments.values()}
+            self.on_scalar = moved_to_scalar(self.device.target, self.group.members, done)
             self.summed = folded_by_makers(self.group.members, self.moments)
         least = self.device.target.dma_short_run_bytes.value
         self.in_pieces = {b for b in self.group.written if self.group.is_in_pieces(b, least)}
@@ -377,49 +380,37 @@ class RowGroupEmitter(RowProducts):
         node = self.device.node_of(member.loop) if isinstance(member, RowNest) else None
         return node is not None and self.device.squares[node].centred
 
-    def _moved(self) -> set[int]:
-        """Members whose sums along rows the scalar engine makes, which it does while it squares or
-        copies, and sums with columns. They are chosen as long as the vector engine has more to
-        do."""
-        fast, slow = map(self.device.target.clock_ghz, (Engine.scalar, Engine.vector))
-        done = {*self.moments, *self.moments.values()}
-        nests = [
-            (number, member)
-            for number, member in enumerate(self.group.members)
-            if isinstance(member, RowNest) and number not in done
-        ]
-        elements = [math.prod(axis.count for axis in nest.inner) for _, nest in nests]
-        found, vector, scalar = set(), 0.0, 0.0
-        for (_, member), count in zip(nests, elements):
-            functions = sum(step.op in ACTIVATIONS for step in member.loop.steps)
-            scalar += functions * count / fast
-            wide = wide_steps(member.loop) + (member.loop.fold is not None)
-            vector += (max(1, wide) - functions) * count / slow
-        for (number, member), count in zip(nests, elements):
-            movable = member.loop.fold == "add" and member.loop.output[0] == "f32"
-            movable = movable or is_shift(member.loop)
-            if movable and count >= _LONG and vector - count / slow > scalar + count / fast:
-                found.add(number)
-                vector -= count / slow
-                scalar += count / fast
-        return found
-
     def _rows(self, elements: Sequence[GroupTile], fixed: Fixed, right: Right) -> None:
         """One tile of rows of each of several elements of the batch through all members."""
-        group, step = self.group, elements[0].step
         tiles = [self._tiles(tile) for tile in elements]
-        for number in range(1 if self.together else step):
-            own = [
-                {b: replace(t, first=t.first + number * group.steps[b]) for b, t in here.items()}
-                if step > 1
-                else here
-                for here in tiles
-            ]
-            some = [replace(tile, start=tile.start + number, totals={}) for tile in elements]
-            with self._visible(some[0].start, some[0].rows):
-                self._members(some, own, fixed, right)
+        if elements[0].step > 1:
+            self._several_rows(elements[0], tiles[0], fixed)
+        else:
+            with self._visible(elements[0].start, elements[0].rows):
+                self._members(elements, tiles, fixed, right)
         for tile, here in zip(elements, tiles):
             self._leave(tile, here)
+
+    def _several_rows(self, tile: GroupTile, tiles: Tiles, fixed: Fixed) -> None:
+        """Rows of which each partition has several through all members, which are nests: through
+        one after the other, all rows at a time where that is as fast."""
+        device, steps = self.device, self.group.steps
+        rows = [replace(tile, start=tile.start + row, totals={}) for row in range(tile.step)]
+        for number, member in enumerate(self.group.members):
+            assert isinstance(member, RowNest)
+            with device.builder.at(device.place_in_graph(member.loop)):
+                if self._takes_all_rows(number, member):
+                    self._nest(number, member, tile, tiles, fixed, at_once=True)
+                    continue
+                for row, one in enumerate(rows):
+                    own = {b: replace(t, first=t.first + row * steps[b]) for b, t in tiles.items()}
+                    self._nest(number, member, one, own, fixed)
+
+    def _takes_all_rows(self, number: int, member: RowNest) -> bool:
+        """Whether a nest goes through all rows of a partition at a time: where rows are short, it
+        has one number of each, or its sums are those of `moments`."""
+        summed = number in self.moments or number in self.moments.values()
+        return self.together or summed or is_column(member)
 
     def _first(self, tile: GroupTile) -> Any:
         """The number of a tile's first row, of all rows of the batch."""
@@ -522,20 +513,27 @@ class RowGroupEmitter(RowProducts):
                         self._nest(number, member, tile, own, fixed)
 
     def _nest(
-        self, number: int, member: RowNest, tile: GroupTile, tiles: Tiles, fixed: Fixed
+        self,
+        number: int,
+        member: RowNest,
+        tile: GroupTile,
+        tiles: Tiles,
+        fixed: Fixed,
+        at_once: bool = False,
     ) -> None:
-        """A nest for one tile of rows."""
+        """A nest for one tile of rows, or for all rows of its partitions `at_once`."""
         device, loop, tiling = self.device, member.loop, self.tilings[number]
         assert tiling is not None
         operands, offsets = self._operands(number, member, tile, tiles, fixed)
-        own = self.own_tiling(tiling, tile.rows, tile.step)
+        own = self.own_tiling(tiling, tile.rows, tile.step, at_once)
         nest = Nest(device, loop, operands, number in self.on_scalar)
         offsets = offsets[: len(own.partition.strides)]
         if number in self.moments:
             source = member.uses[1]
-            whole = tiles[source.buffer]
-            begin = whole.first
-            rows = whole.tile[:, begin + source.low : begin + source.high + 1]
+            whole, step = tiles[source.buffer], self.group.steps[source.buffer]
+            pattern = [[whole.tile.shape[1], tile.rows], [step, tile.step if at_once else 1]]
+            pattern.append([1, source.high + 1 - source.low])
+            rows = whole.tile.ap(pattern, whole.first + source.low)
             centred = self._is_centred(self.moments[number])
             total, tile.totals[self.moments[number]] = sums_of(device, rows, centred)
             Folding(nest).keep(total, own, offsets)
@@ -664,7 +662,7 @@ _SHORT = 512
 each of them is then less than what operations take besides, and what a row has one number of is
 computed for several."""
 
-_SHORT_MOMENTS = 160
+_SHORT_MOMENTS = 60
 """The same where sums and sums of squares are one pass over each row."""
 
 _OPERATION = 2048
@@ -679,9 +677,8 @@ _LOADED = 2 << 10
 _PART = 256
 """Elements of a row up to which it is not cut for the sake of overlap."""
 
-_LONG = 512
-"""Elements of a row from which on its sum may move to the scalar engine, which takes a fixed time
-to read out what it has added up."""
+_PIECE = 512
+"""Elements of a row that are a part of their own, where there are several parts."""
 
 _FIXED = 4096
 """Elements of an operand that is the same for all rows, up to which it is kept."""

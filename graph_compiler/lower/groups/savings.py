@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from graph_compiler.lower.groups.members import RowProduct, folded_by_makers
+from graph_compiler.lower.groups.members import RowProduct, folded_by_makers, is_column
+from graph_compiler.lower.groups.moments import moments
 from graph_compiler.lower.nests.columns import nest_ns
 from graph_compiler.lower.nests.elementwise import passes, types_of
 from graph_compiler.lower.nests.evaluation import passes_of_engines
@@ -35,6 +36,11 @@ def saved_ns(rows: RowGroupEmitter) -> float:
     apart = vector = scalar = transfers = fixed = 0.0
     summed = folded_by_makers(group.members, ())
     products = any(isinstance(member, RowProduct) for member in group.members)
+    squared: set[int] = set()
+    columns: set[int] = set()
+    if not rows.together:
+        squared.update(moments(device, group.members).values())
+        columns.update(n for n, one in enumerate(group.members) if is_column(one))
     found: set[Buffer] = set()
     for number, (member, tiling) in enumerate(zip(group.members, rows.tilings)):
         apart += ROUND_TRIP * (not found.isdisjoint(member.reads))
@@ -58,8 +64,10 @@ def saved_ns(rows: RowGroupEmitter) -> float:
         here, there = passes(member.loop), 0
         if products:
             here, there = (0, 0) if number in summed else passes_of_engines(member.loop)
+        if number in squared:
+            here = 0
         price = cost(own, operands, here, device.target)
-        vector += blocks * price.engines
+        vector += blocks * price.engines / (rows.each if number in columns else 1)
         scalar += blocks * cost(own, operands, there, device.target).engines
         transfers += blocks * price.transfers
         fixed += min(blocks, _EXPOSED) * price.fixed  # tiles of rows overlap

@@ -414,8 +414,9 @@ class Folding:
         each_tile(builder, tiling, visit, enter, leave, offsets, rolled)
 
     def keep(self, total: NkiTensor, tiling: Tiling, offsets: Sequence[Any]) -> None:
-        """The sums of rows [rows, 1] that are there already."""
-        here = NestTile(tiling.sizes[:1], tuple(offsets))
+        """The sums of rows [rows, 1], or of several of each partition, that are there already."""
+        kept = sum(not axis.reduced for axis in tiling.free)
+        here = NestTile(tiling.sizes[: 1 + kept], tuple(offsets))
         pattern = full_pattern(tiling, here, 0)
         self.nest.output.take(self.after_initial(total), pattern, offsets[0])
 
