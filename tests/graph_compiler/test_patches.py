@@ -162,3 +162,23 @@ ENTRY e {
     program = graph_compiler.compile(graph_compiler.parse_text(text), "trn2").kernel.program
     timeline = static_timeline(program)
     assert timeline is not None and timeline.total_ns < 40_000
+
+
+def test_heads_of_attention_are_no_patches(monkeypatch: pytest.MonkeyPatch) -> None:
+    emitted = []
+    monkeypatch.setattr(Patches, "emit", emitted.append)
+    text = """HloModule g
+ENTRY e {
+ x = f32[64,8,16] parameter(0)
+ w = f32[64,24] parameter(1)
+ a = f32[16,4,8,16] reshape(x)
+ b = f32[16,8,4,16] transpose(a), dimensions={0,2,1,3}
+ c = f32[16,8,64] reshape(b)
+ ROOT r = f32[16,8,24] dot(c, w), lhs_contracting_dims={2}, rhs_contracting_dims={0}
+}"""
+    rng = np.random.default_rng(8)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((64, 8, 16), (64, 24)))
+    (found,) = graph_compiler.compile(graph_compiler.parse_text(text), "trn2")(x, w)
+    left = x.astype(np.float64).reshape(16, 4, 8, 16).transpose(0, 2, 1, 3).reshape(16, 8, 64)
+    assert np.abs(np.asarray(found) - left @ w).max() < 1e-4
+    assert not emitted

@@ -283,35 +283,29 @@ def product_of_patches(scheduler: Scheduler, node: Node) -> View | None:
     if cut is None or not set(types) <= MULTIPLIED or 0 in (*node.dims, *node.operands[0].dims):
         return None
     source, sizes, rows = cut
-    view = scheduler.view(source.operands[0].operands[0])
-    strides = reshaped(view.dims, view.strides, source.operands[0].dims)
-    if strides is None or len(sizes) - rows > 3 or not 2 <= rows <= 3:
+    shape = source.operands[0].dims
+    if _patch_of(source, row_major(shape), rows) is None:
         return None
-    assert source.instruction is not None
-    steps = [strides[axis] for axis in source.instruction.attribute("dimensions")]
-    steps = [step for step, size in zip(steps, source.dims) if size > 1]
-    (high, down), (wide, across) = ((sizes[n], steps[n]) for n in (rows - 2, rows - 1))
-    images, apart = (sizes[0], steps[0]) if rows == 3 else (1, 0)
+    view = scheduler.view(source.operands[0].operands[0])
+    strides = reshaped(view.dims, view.strides, shape)
+    found = None if strides is None else _patch_of(source, strides, rows)
     program: Any = scheduler.program
-    left, right, _ = program.machine.products.operands(
-        view, scheduler.value(node.operands[1]), False
-    )
+    operands = view, scheduler.value(node.operands[1])
+    left, right, _ = program.machine.products.operands(*operands, False)
+    if found is None or left is not view:
+        return None
     w = materialised(program, right)
-    depth, place = {}, w.strides[0]
-    for size, step in zip(sizes[: rows - 1 : -1], steps[: rows - 1 : -1]):
-        depth[size * step] = size, step, place
-        place *= size
-    alone = len(depth) == len(sizes) - rows
-    i, j = depth.pop(down, None), depth.pop(across, None)
-    if i is None or j is None or len(depth) != 1 or not alone or left is not view:
-        return None  # without features heads of attention are alike
-    ((features, feature, own),) = depth.values()
+    steps, (i, j, c) = found
+    (high, wide), (images, apart) = sizes[rows - 2 : rows], (1, 0)
+    if rows == 3:
+        images, apart = sizes[0], steps[0]
+    i, j, c = ((size, step, place * w.strides[0]) for size, step, place in (i, j, c))
     target = program.product_result(node)
     ends = reshaped(target.dims, target.strides, (images, high, wide, node.dims[-1]))
     if ends is None:
         return None
-    x = view.placed((images, high * i[0], wide * j[0], features), (apart, i[1], j[1], feature))
-    k = w.placed((i[0], j[0], features, node.dims[-1]), (i[2], j[2], own, w.strides[1]))
+    x = view.placed((images, high * i[0], wide * j[0], c[0]), (apart, i[1], j[1], c[1]))
+    k = w.placed((i[0], j[0], c[0], node.dims[-1]), (i[2], j[2], c[2], w.strides[1]))
     result = target.placed((images, high, wide, node.dims[-1]), ends)
     windows = SpatialDimension(i[0], i[0]), SpatialDimension(j[0], j[0])
     step = ConvolutionStep(x, k, result, windows)
@@ -319,6 +313,32 @@ def product_of_patches(scheduler: Scheduler, node: Node) -> View | None:
         return None
     program.steps.append(step)
     return target
+
+
+PatchSide = tuple[int, int, int]
+"""Elements of a side of a patch, from one to the next in memory, and in a patch."""
+
+
+def _patch_of(
+    source: Node, strides: Sequence[int], rows: int
+) -> tuple[list[int], tuple[PatchSide, PatchSide, PatchSide]] | None:
+    """The steps of the dimensions of a transposition of something with such strides, of which so
+    many are rows of patches; and the rows, the columns and the features of a patch."""
+    assert source.instruction is not None
+    order = source.instruction.attribute("dimensions")
+    pairs = [(size, strides[axis]) for size, axis in zip(source.dims, order) if size > 1]
+    steps = [step for _, step in pairs]
+    if len(pairs) - rows != 3 or not 2 <= rows <= 3 or min(steps) < 1:
+        return None  # without features heads of attention are alike
+    sides, place = {}, 1
+    for size, step in reversed(pairs[rows:]):
+        sides[size * step] = size, step, place
+        place *= size
+    i, j = (sides.pop(step, None) for step in steps[rows - 2 : rows])
+    if i is None or j is None or len(sides) != 1:
+        return None
+    (c,) = sides.values()
+    return steps, (i, j, c)
 
 
 def _cut_of(node: Node) -> tuple[Node, list[int], int] | None:
