@@ -23,11 +23,11 @@ def trace(
 
     `module`: a `torch.nn.Module` or a `torch.export.ExportedProgram`. `arguments`, `keywords`:
     tensors, or pytrees of them; for an exported program the graph has the shapes of these, too.
-    Leaves that are no tensors are constants of the graph. The graph's parameters are the weights
-    (parameters, buffers, constants, in the order of the exported program's signature), then the
-    tensors of `arguments` and `keywords` in torch's order, named as the module names them: execute
-    it with `(*weights, *inputs)`. Mutations of buffers are not among its results. NKI kernels that
-    the module calls are in `Module.kernels`.
+    Leaves that are no tensors are constants of the graph. Execute it with `(*weights, *inputs)`:
+    weights are parameters, buffers and constants, in the order of the exported program's signature;
+    inputs are the tensors of `arguments` and `keywords` in torch's order. Both have the names that
+    the module gives them. Mutations of buffers are not among the results. NKI kernels that the
+    module calls are in `Module.kernels`.
     Errors of torch.export and torchax pass unchanged: they name the module's own line.
     Raises NeuronError `missing-extra` without torch or torchax, `hlo-not-supported` for an
     operator of another library that torchax does not know.

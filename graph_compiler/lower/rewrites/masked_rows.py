@@ -2,8 +2,8 @@
 
 Before, as PyTorch states attention: `select(not any(x != -inf), 0, exp(x - max(x)) / sum(exp(x -
 max(x))))`, which keeps rows of -infinity from becoming NaN. After: the largest number is sought
-from the lowest finite one on, so that exponentials of such a row are 0, and the sum is at least
-1/2, which it is in every other row, where the largest number counts 1. Rows with NaN or with
+from the lowest finite one on, so that exponentials of such a row are 0. The sum is at least 1/2;
+in every other row it is so anyway, since the largest number counts 1. Rows with NaN or with
 +infinity are what they were.
 """
 

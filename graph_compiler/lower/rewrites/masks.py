@@ -25,9 +25,9 @@ MOST = 1 << 26
 
 
 def visible_columns(block: Block, evaluation: Evaluation) -> dict[Node, Array]:
-    """For choices between a tensor and one number, of which the largest is sought, how many
-    elements of each row it takes until behind the last one that is the tensor's: of a block and
-    those inside of it. None of choices that data decide."""
+    """How many elements of each row of a choice end with the last one that is the tensor's, in a
+    block and those inside of it. Choices are those between a tensor and one number, of which the
+    largest is sought. None of choices that data decide."""
     return _visible(block, compared_choices(block), evaluation)
 
 
