@@ -46,6 +46,8 @@ class GraphOptions:
     does so. What computes numbers that may not fit is done in pairs of 32-bit integers if
     "enabled", else refused; graphs that make random bits, whose state has 64 bits, have pairs in
     all modes.
+    `saturate_infinity`: infinities that the tensor engine transposes become the largest numbers on
+    targets whose engine multiplies them by an identity matrix, which makes other elements NaN.
     `logical_cores`: physical cores that share the graph (`graph_compiler.lower.cores.cores`).
     `documented_limits`: refuse also what the vendor's compiler documents that it does not compile
     and this one does, as the command line does.
@@ -63,6 +65,7 @@ class GraphOptions:
     emulate_fp8_e4m3fn: bool = False
     implicit_integer_downcast: frozenset[str] = frozenset()
     native_int64: str = "default"
+    saturate_infinity: bool = False
     logical_cores: int = 1
     documented_limits: bool = False
     model_type: str = "generic"

@@ -167,9 +167,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         ("--enable-saturate-infinity",),
         "saturate",
-        "Infinities become the largest numbers where the compiler transposes on the tensor engine.",
+        "Infinities become the largest numbers where the tensor engine of inf2 and trn1 transposes "
+        "them: there they make other elements NaN. Later engines move them as they are.",
         constant=True,
-        no_effect="transposes move infinities as they are",
     ),
     Option(
         ("--enable-fast-context-switch",),

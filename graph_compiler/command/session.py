@@ -83,6 +83,7 @@ def _options(values: argparse.Namespace) -> GraphOptions:
         emulate_fp8_e4m3fn=bool(values.fp8),
         implicit_integer_downcast=_downcasts(values.downcast),
         native_int64=values.native_int64,
+        saturate_infinity=bool(values.saturate),
         logical_cores=int(cores),
         documented_limits=True,
         model_type=values.model_type,

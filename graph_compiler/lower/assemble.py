@@ -53,7 +53,7 @@ from graph_compiler.lower.rewrites.masks import visible_columns
 from graph_compiler.lower.rewrites.pairs import OPCODES, as_pairs, has_random_bits, is_wide
 from graph_compiler.lower.rewrites.ranges import narrow
 from graph_compiler.lower.rewrites.softmax import compared_choices, factors_behind_maxima
-from graph_compiler.lower.sizes import DTYPES, widens
+from graph_compiler.lower.sizes import BIT_FOR_BIT, DTYPES, widens
 from graph_compiler.options import GraphOptions, has_e4m3fn
 from graph_compiler.partitions import refuse_undivided
 from graph_compiler.schedule import contractions, ordering, placement, reductions
@@ -330,6 +330,7 @@ def _emitted(
     known = machine({**module.kernels, **(kernels or {})}, limits)
     device = DeviceProgram(known, target, module, limits, options.logical_cores)
     device.stored_between_trips = stored
+    device.saturates = options.saturate_infinity and target.generation < BIT_FOR_BIT
     simplifier = Simplifier(module)
     block = simplifier.block(module.entry)
     narrow(block)

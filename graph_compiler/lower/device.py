@@ -19,8 +19,9 @@ from graph_compiler.lower.places import location_of, name_of
 from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.schedule.steps import GraphProgram, KernelCall, Machine, Place, item_size
 from graph_compiler.schedule.views import Buffer, View, count_of, row_major
+from isa.alu import ALU
 from isa.dtypes import DTYPES as DTYPE_ROWS
-from isa.enums import DgeMode, Memory
+from isa.enums import DgeMode, Engine, Memory
 from nki.ir.builder.builder import Builder
 from nki.ir.views.tensor import NkiTensor
 
@@ -121,6 +122,7 @@ class DeviceProgram(GraphProgram):
             assert isinstance(builder, _Builder)
             builder.before_loop = self.forget
         self.target = target
+        self.saturates = False
         self.notes = LoweringNotes()
         self._types: dict[Buffer, str] = {}
         self._tensors: dict[Buffer, NkiTensor] = {}
@@ -157,6 +159,23 @@ class DeviceProgram(GraphProgram):
         self.visible: dict[Node, np.ndarray[Any, Any]] = {}
         self._nodes: dict[int, Node] = {}
         self._in_parts: dict[Buffer, tuple[Buffer, tuple[int, ...]] | None] = {}
+
+    def transpose(self, target: NkiTensor, source: NkiTensor) -> None:
+        """Have the tensor engine turn a tile, into PSUM; where it `saturates`, with the largest
+        numbers instead of infinities (SDK nki/api/nki.isa.rst#nki.isa.nc_transpose)."""
+        row = DTYPE_ROWS[source.dtype]
+        if self.saturates and row.has_infinity:
+            whole, source = source, self.tile(source.shape, source.dtype)
+            self.builder.emit(
+                "tensor_scalar",
+                dst=source,
+                data=whole,
+                op0=ALU["minimum"],
+                operand0=row.largest,
+                op1=ALU["maximum"],
+                operand1=row.lowest,
+            )
+        self.builder.emit("nc_transpose", dst=target, data=source, engine=Engine.tensor)
 
     def made_for(self, node: Node, steps: list[Any]) -> None:
         kernels = [kernel_of(step) for step in steps]

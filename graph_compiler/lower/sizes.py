@@ -20,6 +20,10 @@ BANKS = min(target.psum_banks.value for target in TARGETS.values())
 BANK = min(target.psum_bank_bytes.value for target in TARGETS.values())
 """Bytes of a partition in a bank of PSUM."""
 
+BIT_FOR_BIT = 3
+"""The generation from which on the tensor engine transposes all bits as they are; before, it
+multiplies by an identity matrix (SDK nki/api/nki.isa.rst#nki.isa.nc_transpose)."""
+
 SUMS = BANK // dtypes.DTYPES["float32"].size
 """Columns of fp32 sums in a bank of PSUM: what the tensor engine writes at a time."""
 

@@ -204,3 +204,42 @@ def test_plans_are_tried_from_o2_on() -> None:
         for level in (1, 2)
     ]
     assert times[1] < times[0]
+
+
+@pytest.mark.parametrize("type", ["f32", "bf16"])
+@pytest.mark.parametrize("name", ["product", "convolution"])
+def test_infinities_stay_in_their_rows_where_they_are_saturated(name: str, type: str) -> None:
+    """The tensor engine of trn1 transposes by a product with an identity matrix."""
+    text = {
+        "product": f"""HloModule m
+ENTRY e {{
+ x = {type}[200,150] parameter(0)
+ y = {type}[150,60] parameter(1)
+ ROOT r = f32[200,60] dot(x, y), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+}}""",
+        "convolution": f"""HloModule m
+ENTRY e {{
+ x = {type}[2,9,9,40] parameter(0)
+ y = {type}[1,1,40,24] parameter(1)
+ ROOT r = {type}[2,9,9,24] convolution(x, y), window={{size=1x1}}, dim_labels=b01f_01io->b01f
+}}""",
+    }[name]
+    module = parse_text(text)
+    random = np.random.default_rng(2)
+    x, y = (
+        random.standard_normal(item.shape.dimensions).astype(item.shape.numpy_dtype())
+        for item in module.parameters
+    )
+    x[1, 1], x[0, 3] = np.inf, -np.inf
+    rows = np.isfinite(x.astype(np.float32)).all(-1)
+    with np.errstate(invalid="ignore"):
+        wanted = (x.astype(np.float64) @ y.astype(np.float64).reshape(y.shape[-2:]))[rows]
+    tolerance = {"rtol": 1e-2, "atol": 1e-1} if type == "bf16" else {"rtol": 1e-5, "atol": 1e-5}
+    plain, saturated = (
+        compile(module, "trn1", GraphOptions(saturate_infinity=one))(x, y)[0] for one in (0, 1)
+    )
+    assert np.isnan(plain[rows].astype(np.float32)).any()
+    np.testing.assert_allclose(saturated[rows].astype(np.float64), wanted, **tolerance)
+    (later,) = compile(module, "trn2", GraphOptions(saturate_infinity=True))(x, y)
+    np.testing.assert_allclose(later[rows].astype(np.float64), wanted, **tolerance)
+    assert not np.isfinite(later.astype(np.float32)[~rows]).any()

@@ -503,3 +503,14 @@ def test_an_interrupt_leaves_what_was_there() -> None:
     assert not any(path.is_file() for path in Path("kept").rglob("*"))
     assert process(*words, "--cache_dir", "kept").returncode == 0
     assert Path("file.neff").read_bytes() == kept("kept")[0].read_bytes()
+
+
+def test_infinities_are_saturated_on_request() -> None:
+    """On trn1, whose tensor engine multiplies to transpose; results: `test_compile_options`."""
+    programs: dict[tuple[str, bool], bytes] = {}
+    for target in ("trn1", "trn2"):
+        for words in ([], ["--enable-saturate-infinity"]):
+            assert compiling(*words, text=LAYER, target=target) == 0
+            programs[target, bool(words)] = Path("file.neff").read_bytes()
+    assert programs["trn1", False] != programs["trn1", True]
+    assert programs["trn2", False] == programs["trn2", True]

@@ -42,6 +42,7 @@ from graph_compiler.lower.nests.elementwise import Nest
 from graph_compiler.lower.nests.nest import Axis, NestTile, Tiling
 from graph_compiler.lower.products.depths import DEPTH, in_order, tiles_of_depth
 from graph_compiler.lower.products.sides import Sides, into_bank
+from graph_compiler.lower.sizes import BIT_FOR_BIT
 from graph_compiler.schedule.views import Buffer
 from isa.alu import ALU
 from isa.dtypes import DTYPES
@@ -54,10 +55,6 @@ if TYPE_CHECKING:
 
 LEAST = 384
 """Hidden columns from which on it is worth while to leave them out."""
-
-_TRANSPOSING = 3
-"""The generation from which on the tensor engine transposes what is no number as it is (SDK
-nki/api/nki.isa.rst#nki.isa.nc_transpose)."""
 
 _TYPES = frozenset({"bf16", "f32"})
 
@@ -226,7 +223,7 @@ def masked_columns(
     """What is left out of scores that are masked, if there are any. `following`: products and the
     nests that take their results; `summed`: nests that fold what others make, and these; `alone`:
     buffers that only members use; `rows`: of each element of the batch."""
-    if device.target.generation < _TRANSPOSING:
+    if device.target.generation < BIT_FOR_BIT:
         return None
     for number, choice in following.items():
         found = _Weights(device, members, summed, divided, alone).of(number, choice, rows)

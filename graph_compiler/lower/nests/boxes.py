@@ -23,7 +23,7 @@ from graph_compiler.lower.nests.permutation import (
     parts_of,
 )
 from graph_compiler.lower.sizes import BANK
-from isa.enums import Engine, Memory
+from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
 
 _BOXES = 32
@@ -232,9 +232,7 @@ class _BoxMover:
                     data = value.ap(
                         [[value.strides[0], rows], *taken], first + (start + number) * from_step
                     )
-                    device.builder.emit(
-                        "nc_transpose", dst=bank[:, number, :], data=data, engine=Engine.tensor
-                    )
+                    device.transpose(bank[:, number, :], data)
                 room = done.ap(
                     [[done.strides[0], columns], [to_step, count], *rows_at],
                     second + start * to_step,

@@ -18,16 +18,13 @@ from typing import NamedTuple
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.nests.nest import Axis, axes_of
-from graph_compiler.lower.sizes import BANK, PARTITIONS
+from graph_compiler.lower.sizes import BANK, BIT_FOR_BIT, PARTITIONS
 from graph_compiler.schedule.steps import item_size
 from isa.enums import Engine
 from isa.target import Target
 
 ROOM = 40 << 10
 """Bytes of a partition that a box may take, before and behind the change of order."""
-
-BIT_FOR_BIT = 3
-"""The generation from which the tensor engine passes on bits."""
 
 _TURNED = frozenset({2, 4})
 """Bytes of elements that pass through the tensor engine."""

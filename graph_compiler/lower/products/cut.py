@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graph_compiler.lower.device import HELD
 from graph_compiler.lower.nests.nest import UNROLLED, numbers
-from graph_compiler.lower.nests.permutation import BIT_FOR_BIT
 from graph_compiler.lower.products.depths import Depth, depth_by_dma, folded
 from graph_compiler.lower.products.sides import ElementRun, Sides, grouped, runs
-from graph_compiler.lower.sizes import BANKS, DTYPES, QUARTER, QUARTERS
+from graph_compiler.lower.sizes import BANKS, BIT_FOR_BIT, DTYPES, QUARTER, QUARTERS
 from graph_compiler.schedule.contractions import joined
 from graph_compiler.schedule.steps import item_size, place_of
 from isa.enums import Engine, Memory

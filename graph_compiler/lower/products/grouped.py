@@ -120,7 +120,7 @@ class GroupedImages(Images):
             rows = device.tile((self.places, part.count), self.kernel.dtype)
             device.copy(rows, self.kernel.elements([*grid, (1, part.count)], begin))
             bank = device.tile((part.count, self.places), self.kernel.dtype, Memory.psum)
-            device.builder.emit("nc_transpose", dst=bank, data=rows, engine=Engine.tensor)
+            device.transpose(bank, rows)
             device.builder.emit("tensor_copy", dst=tile[:, :, 0], src=bank)
             return tile
         loaded = device.tile((part.count, self.places, outputs), self.kernel.dtype)

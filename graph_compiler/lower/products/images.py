@@ -534,7 +534,7 @@ class Images:
                     size = part.shape[0]
                     bank = device.tile((pixels, size), part.dtype, _PSUM)
                     view = self._box(part, size, tile, (1, 1), (0, 0))
-                    device.builder.emit("nc_transpose", dst=bank, data=view, engine=Engine.tensor)
+                    device.transpose(bank, view)
                     place = slice(number, number + 1), slice(0, 1), slice(begin, begin + size)
                     yield bank.reshape((pixels, 1, 1, size)), place
                     begin += size

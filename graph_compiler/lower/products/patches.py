@@ -299,7 +299,7 @@ class Patches(Strips):
                 for (number, part), column in product(enumerate(some), range(columns)):
                     view = self._view(loaded, part, first + column)
                     place = bank[:, number, column, :]
-                    device.builder.emit("nc_transpose", dst=place, data=view, engine=Engine.tensor)
+                    device.transpose(place, view)
                 tile = device.tile((elements, len(some), columns * rows), self.dtype)
                 device.builder.emit("tensor_copy", dst=tile, src=bank.reshape(tile.shape))
                 found += [tile[:, number, :] for number in range(len(some))]
@@ -358,7 +358,7 @@ class Patches(Strips):
                 begin = part.row * own[0] + part.run * own[1] + part.first * own[2]
                 view = loaded.ap(pairs if len(pairs) > 1 else [*pairs, [1, 1]], begin)
                 bank = device.tile((part.elements, count), self.dtype, Memory.psum)
-                device.builder.emit("nc_transpose", dst=bank, data=view, engine=Engine.tensor)
+                device.transpose(bank, view)
                 target = tile[:, start : start + count]
                 device.builder.emit("tensor_copy", dst=target, src=bank)
         return tiles

@@ -17,7 +17,7 @@ from graph_compiler.lower.sizes import BANK, DTYPES, PARTITIONS
 from graph_compiler.schedule.contractions import Axes, Product
 from graph_compiler.schedule.steps import Place, item_size, place_of
 from isa.dtypes import DTYPES as DTYPE_ROWS
-from isa.enums import Engine, Memory
+from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:
@@ -467,7 +467,7 @@ class Sides:
             for place in range(several):
                 view = self._part(part[:, place, :], 0, number)
                 into = bank[:, :, place]
-                device.builder.emit("nc_transpose", dst=into, data=view, engine=Engine.tensor)
+                device.transpose(into, view)
             whole = bank.reshape((tile.shape[0], end - begin))
             device.builder.emit("tensor_copy", dst=tile[:, begin:end], src=whole)
         return True
@@ -563,7 +563,7 @@ def into_bank(device: DeviceProgram, parts: list[NkiTensor]) -> NkiTensor:
     begin = 0
     for part in parts:
         place = bank[:, begin : begin + part.shape[0]]
-        device.builder.emit("nc_transpose", dst=place, data=part, engine=Engine.tensor)
+        device.transpose(place, part)
         begin += part.shape[0]
     return bank
 

@@ -252,7 +252,7 @@ class Strips:
             for number in range(several):
                 view = loaded.ap(pairs, (start + number) * step)
                 place = bank[:, number, :]
-                device.builder.emit("nc_transpose", dst=place, data=view, engine=Engine.tensor)
+                device.transpose(place, view)
             place = tile[:, start : start + several, :]
             device.builder.emit("tensor_copy", dst=place, src=bank)
         return tile
@@ -327,7 +327,7 @@ class Strips:
             for place in range(plan.together):
                 bank = device.tile((self.depth, count), self.dtype, Memory.psum)
                 view = laid[:, number, place, :]
-                device.builder.emit("nc_transpose", dst=bank, data=view, engine=Engine.tensor)
+                device.transpose(bank, view)
                 begin = place * self.outputs + start
                 target_view = tile[:, number, begin : begin + count]
                 device.builder.emit("tensor_copy", dst=target_view, src=bank)

@@ -99,7 +99,7 @@ class Weights:
                 view = self._slots(part, loaded, steps, left, i * steps[0] + j * steps[1])
                 taken = part.taken(left)
                 bank = device.tile((taken, rows), self.source.dtype, Memory.psum)
-                device.builder.emit("nc_transpose", dst=bank, data=view, engine=Engine.tensor)
+                device.transpose(bank, view)
                 target = tile[:taken, number, start : start + rows]
                 device.builder.emit("tensor_copy", dst=target, src=bank)
 
@@ -209,11 +209,6 @@ class Weights:
                 bank = device.tile((taken, several, rows), dtype, Memory.psum)
                 for number in range(several):
                     at = line * part.down * steps[0] + (begin + number) * steps[1]
-                    device.builder.emit(
-                        "nc_transpose",
-                        dst=bank[:, number, :],
-                        data=self._slots(part, loaded, steps, left, at),
-                        engine=Engine.tensor,
-                    )
+                    device.transpose(bank[:, number, :], self._slots(part, loaded, steps, left, at))
                 target = plain[:taken, line, begin : begin + several, start : start + rows]
                 device.builder.emit("tensor_copy", dst=target, src=bank)
