@@ -12,7 +12,7 @@ from simulator.execute import LoadedProgram
 from simulator.races.clocks import Clocks
 from simulator.races.happens_before import check
 from simulator.races.prepare import Prepared
-from simulator.races.regions import Region
+from simulator.races.regions import TouchedRegion
 
 
 @nki.jit(platform_target="trn2")
@@ -63,5 +63,7 @@ def test_a_proof_leaves_nothing_to_collect():
     gc.collect()
     with collection_paused():
         assert check(program) == []
-        left = [one for one in gc.get_objects() if isinstance(one, (Prepared, Clocks, Region))]
+        left = [
+            one for one in gc.get_objects() if isinstance(one, (Prepared, Clocks, TouchedRegion))
+        ]
     assert not left
