@@ -121,10 +121,10 @@ def _decomposes(operator: Any, torch: Any) -> bool:
 
 def _unknown(node: Any) -> NeuronError:
     lines = [line.strip() for line in node.meta.get("stack_trace", "").splitlines()]
-    where = "".join(f", called at {line}" for line in lines if line.startswith("File "))
+    where = [f", called at {line}," for line in lines if line.startswith("File ")]
     return NeuronError(
         "hlo-not-supported",
-        f"operator {node.target.name()}{where[where.rfind(', called') :]}, has no form in jax.",
+        f"operator {node.target.name()}{''.join(where[-1:])} has no form in jax.",
         why="An exported program becomes a graph by way of torchax, which knows torch's operators.",
         hint="Write that part with torch's own operators, give the operator a decomposition, or "
         "tell torchax: torchax.ops.ops_registry.register_torch_dispatch_op(operator, function).",

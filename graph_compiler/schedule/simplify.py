@@ -1,8 +1,9 @@
 """Module to block: calls inlined, tuples taken apart, constants folded, equal operations merged.
 
 All of it is exact. A constant stays a NumPy view (a broadcast scalar takes one element), so that
-folding a broadcast costs nothing. What is folded otherwise has at most FOLDED elements, and up to
-LARGEST where an operand has as many already, or where it is looked up in a table.
+folding a broadcast costs nothing. What is folded otherwise has at most FOLDED elements, or LARGEST
+where it is looked up in a table, or where constants as large are moved or worked on element by
+element.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ FOLDED = 1 << 16
 """Elements of the largest result that is computed while compiling."""
 
 LARGEST = 1 << 22
-"""Elements of the largest result of a gather that is computed while compiling, or of what is
-computed from constants that large: such as frozen weights at distances of positions."""
+"""Elements of the largest result of a gather that is computed while compiling, or of element-wise
+work on constants that large, or of moves: such as frozen weights at distances of positions."""
 
 INLINED = 1 << 18
 """Instructions of all computations together, counted at every call, with which compiling ends."""
@@ -217,7 +218,9 @@ class Simplifier:
         if item.opcode == "gather":
             large = item.shape.size > LARGEST
         else:
-            limit = max([FOLDED, *(min(_stored(value), LARGEST) for value in values)])
+            linear = elementwise or item.opcode in MOVES
+            stored = [_stored(value) for value in values if linear]
+            limit = min(max([FOLDED, *stored]), LARGEST)
             large = item.shape.size > limit or any(value.size > limit for value in values)
         if large and item.opcode not in _VIEWED:
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -132,6 +133,25 @@ def test_a_choice_of_other_numbers_stays() -> None:
     x = numbers()
     (found,) = compile(parse_text(graph(CHOICES["torch"], zero="7")), "trn2")(x)
     assert (found[1] == 7).all()
+
+
+def test_rows_of_scaled_differences_and_of_bfloat16_are_zeros() -> None:
+    """Three times the lowest number would be none, and bf16 has no number that low."""
+    x = numbers()
+    scaled = GRAPH.replace(
+        " d = f32[ROWS,200] subtract(x, ms)\n",
+        " t = f32[] constant(-3)\n ts = f32[ROWS] broadcast(t), dimensions={}\n"
+        " three = f32[] constant(3)\n threes = f32[ROWS,200] broadcast(three), dimensions={}\n"
+        " xs = f32[ROWS,200] multiply(x, threes)\n mt = f32[ROWS] multiply(most, ts)\n"
+        " mts = f32[ROWS,200] broadcast(mt), dimensions={0}\n d = f32[ROWS,200] add(xs, mts)\n",
+    )
+    for text, dtype in ((scaled, np.float32), (GRAPH.replace("f32", "bf16"), ml_dtypes.bfloat16)):
+        text = text.replace("CHOICE", CHOICES["any"]).replace("ROWS", "128")
+        text = text.replace("FACTOR", "1").replace("ZERO", "0")
+        if dtype != np.float32:
+            text = text.replace("f32", "bf16")
+        (found,) = compile(parse_text(text), "trn2")(x.astype(dtype))
+        assert not found[[1, 7]].any()
 
 
 def test_the_choice_costs_no_pass_over_the_elements() -> None:

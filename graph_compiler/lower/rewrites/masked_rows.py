@@ -12,11 +12,13 @@ from __future__ import annotations
 import numpy as np
 
 from graph_compiler.lower.rewrites.softmax import (
+    EXPONENTIALS,
     LOWEST,
     Softmax,
     axes_of,
     repeated_along,
     softmax_of_divisor,
+    uniform,
 )
 from graph_compiler.schedule.nodes import Block, Node
 
@@ -36,9 +38,9 @@ def zeros_of_masked_rows(block: Block) -> None:
             continue
         quotient, (total, largest, _) = found
         chosen[node] = quotient
-        largest.operands = [largest.operands[0], _filled(LOWEST, largest.operands[1])]
+        largest.operands = [largest.operands[0], uniform(LOWEST, largest.operands[1])]
         behind[total] = Node(
-            "maximum", total.results, [total, _filled(_LEAST_SUM, total)], total.instruction
+            "maximum", total.results, [total, uniform(_LEAST_SUM, total)], total.instruction
         )
     if not chosen:
         return
@@ -65,15 +67,20 @@ def _choice(node: Node, uses: dict[Node, int]) -> tuple[Node, Softmax] | None:
         softmax = softmax_of_divisor(quotient.operands[1])
         if softmax is None or uses.get(softmax.total) != 1 or uses.get(softmax.largest) != 1:
             return None
-        if np.any(np.signbit(zero.value)) or quotient.operands[0] is not _exponentials(softmax):
+        if np.any(np.signbit(zero.value)) or not _is_plain(quotient, softmax):
             return None
         rows = repeated_along(condition, softmax.total)
         return (quotient, softmax) if rows and _says_masked(rows, softmax, masked_is) else None
     return None
 
 
-def _exponentials(softmax: Softmax) -> Node:
-    return softmax.total.operands[0]
+def _is_plain(quotient: Node, softmax: Softmax) -> bool:
+    """Whether a quotient is of the exponentials that are summed up, all in fp32, and those are of
+    differences: of numbers that are scaled, the lowest one might be none."""
+    exponentials = softmax.total.operands[0]
+    single = {softmax.total.type, softmax.largest.type, exponentials.type} == {"f32"}
+    plain = exponentials.op in EXPONENTIALS and exponentials.operands[0].op == "subtract"
+    return single and plain and quotient.operands[0] is exponentials
 
 
 def _says_masked(rows: Node, softmax: Softmax, masked_is: bool) -> bool:
@@ -116,9 +123,3 @@ def _against_infinity(node: Node, numbers: Node) -> str | None:
     if left is not numbers or right.op != "constant" or not np.all(right.value == -np.inf):
         return None
     return str(node.instruction.attribute("comparison_direction"))
-
-
-def _filled(number: float, like: Node) -> Node:
-    """A constant of one number, of another node's form."""
-    value = np.broadcast_to(np.float32(number), like.dims)
-    return Node("constant", like.results, [], value=value)

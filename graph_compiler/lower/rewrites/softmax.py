@@ -38,7 +38,7 @@ def softmax_of_divisor(node: Node) -> Softmax | None:
     total = total and _without(total, "maximum", lambda least: bool(np.all(least <= 1)))
     exponentials = total and _folded(total, "add")
     value = exponentials and _as_it_is(exponentials, _CONVERTED)
-    if total is None or value is None or value.op not in _EXPONENTIALS:
+    if total is None or value is None or value.op not in EXPONENTIALS:
         return None
     (difference,) = value.operands
     if difference.op not in _DIFFERENCES:
@@ -73,7 +73,7 @@ def factors_behind_maxima(block: Block) -> None:
     for node in block.nodes:
         for inner in node.blocks:
             factors_behind_maxima(inner)
-        if node.op in _EXPONENTIALS and uses.get(node.operands[0]) == 1:
+        if node.op in EXPONENTIALS and uses.get(node.operands[0]) == 1:
             (difference,) = node.operands
             found = _of_unscaled(difference, uses) if difference.op == "subtract" else None
             if found is not None:
@@ -125,9 +125,9 @@ def _of_unscaled(difference: Node, uses: dict[Node, int]) -> list[Node] | None:
     if factor > 1 and np.all(most.operands[1].value == LOWEST):
         return None  # which times the factor is no number
     form = [(_SINGLE, numbers.dims)]
-    again = Node("multiply", form, [plain, _uniform(factor, numbers)], numbers.instruction)
+    again = Node("multiply", form, [plain, uniform(factor, numbers)], numbers.instruction)
     reduced = Node("reduce", most.results, [plain, most.operands[1]], most.instruction)
-    opposite = Node("multiply", most.results, [reduced, _uniform(-factor, most)], most.instruction)
+    opposite = Node("multiply", most.results, [reduced, uniform(-factor, most)], most.instruction)
     made += [again, reduced, opposite]
     for link in reversed(links):
         if link.op in _SPREAD:
@@ -175,7 +175,7 @@ def _choice_before_factor(
     apart = abs(least) >= _APART and math.isfinite(near)
     if not fitting and not apart:
         return None
-    others[at], others[1 - at] = plain, _uniform(float([*fitting, near][0]), node)
+    others[at], others[1 - at] = plain, uniform(float([*fitting, near][0]), node)
     made.append(Node("select", node.results, [condition, *others], node.instruction))
     return made[-1], factor
 
@@ -200,7 +200,7 @@ def _number(node: Node) -> float | None:
     return float(node.value[(0,) * node.value.ndim])
 
 
-def _uniform(number: float, like: Node) -> Node:
+def uniform(number: float, like: Node) -> Node:
     """A constant of one number, of another node's form."""
     value = np.broadcast_to(np.float32(number), like.dims)
     return Node("constant", [(_SINGLE, like.dims)], [], value=value)
@@ -232,7 +232,7 @@ def _without(node: Node, opcode: str, is_neutral: Callable[[Any], bool]) -> Node
 
 
 _DIFFERENCES = frozenset({"add", "subtract"})
-_EXPONENTIALS = frozenset({"exponential"})
+EXPONENTIALS = frozenset({"exponential"})
 _CONVERTED = frozenset({"convert"})
 _SPREAD = frozenset({"convert", "reshape", "broadcast"})
 """Opcodes whose results have no other numbers than their operand, but for rounding."""
