@@ -15,6 +15,15 @@ Array = np.ndarray[Any, Any]
 FLOATS = ("f32", "f64", "bf16", "f16")
 INTEGERS = ("s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64")
 
+FOLDS = """larger { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT m = f32[] maximum(a, b) }
+plus { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT s = f32[] add(a, b) }
+"""
+"""Computations that find the larger of two numbers, and their sum."""
+
 ULPS = {"f64": 2e-13, "f32": 2e-5, "f16": 4e-3, "bf16": 1.6e-2, "c64": 1e-5}
 """Relative differences that approximations of both sides may add up to."""
 

@@ -5,20 +5,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from operator_values import FOLDS
 
 from graph_compiler import compile, parse_text
 from graph_compiler.lower.assemble import assemble
 from isa.target import TARGETS
 from nki.ir.nodes import operations
 
-GRAPH = """HloModule quotients
-plus { a = f32[] parameter(0)
- b = f32[] parameter(1)
- ROOT s = f32[] add(a, b) }
-larger { a = f32[] parameter(0)
- b = f32[] parameter(1)
- ROOT m = f32[] maximum(a, b) }
-ENTRY e {
+GRAPH = (
+    f"HloModule quotients\n{FOLDS}"
+    + """ENTRY e {
  x = f32[128,200] parameter(0)
  least = f32[] constant(LEAST)
  zero = f32[] constant(0)
@@ -32,6 +28,7 @@ ENTRY e {
  ss = f32[128,200] broadcast(s), dimensions={0}
  ROOT r = f32[128,200] divide(y, ss)
 }"""
+)
 
 
 def graph(least: str) -> str:

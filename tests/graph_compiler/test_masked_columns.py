@@ -9,19 +9,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from operator_values import FOLDS
 
 from graph_compiler import GraphOptions, compile, parse_text
 from graph_compiler.compiled import Compiled
 
 Array = np.ndarray[Any, Any]
-
-FOLDS = """larger { a = f32[] parameter(0)
- b = f32[] parameter(1)
- ROOT m = f32[] maximum(a, b) }
-plus { a = f32[] parameter(0)
- b = f32[] parameter(1)
- ROOT s = f32[] add(a, b) }
-"""
 
 
 def attention(

@@ -5,20 +5,16 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from operator_values import FOLDS
 
 from graph_compiler import compile, parse_text
 from graph_compiler.lower.assemble import assemble
 from isa.target import TARGETS
 from nki.ir.nodes import operations
 
-GRAPH = """HloModule quotients
-plus { a = f32[] parameter(0)
- b = f32[] parameter(1)
- ROOT s = f32[] add(a, b) }
-larger { a = f32[] parameter(0)
- b = f32[] parameter(1)
- ROOT m = f32[] maximum(a, b) }
-some { a = pred[] parameter(0)
+GRAPH = (
+    f"HloModule quotients\n{FOLDS}"
+    + """some { a = pred[] parameter(0)
  b = pred[] parameter(1)
  ROOT s = pred[] or(a, b) }
 every { a = pred[] parameter(0)
@@ -48,6 +44,7 @@ ENTRY e {
  not_same = pred[ROWS,200] not(same)
 CHOICE
 }"""
+)
 
 CHOICES = {
     "torch": """ any = pred[ROWS] reduce(not_same, no), dimensions={1}, to_apply=some

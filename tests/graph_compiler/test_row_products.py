@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from operator_values import FOLDS
 
 from graph_compiler import compile, parse_text
 from graph_compiler.hlo import PRIMITIVE_TYPES
@@ -15,14 +16,6 @@ from graph_compiler.lower.limits import PlanLimits
 from isa.machine.dma import DmaCopy, DmaTranspose
 
 Array = np.ndarray[Any, Any]
-
-FOLDS = """larger { a = f32[] parameter(0)
- b = f32[] parameter(1)
- ROOT m = f32[] maximum(a, b) }
-plus { a = f32[] parameter(0)
- b = f32[] parameter(1)
- ROOT s = f32[] add(a, b) }
-"""
 
 
 def attention(heads: int, rows: int, columns: int, depth: int, turned: bool) -> str:
