@@ -11,6 +11,7 @@ import pytest
 
 import graph_compiler
 from graph_compiler.options import GraphOptions
+from isa.target import TARGETS
 
 TYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16)}
 
@@ -103,6 +104,17 @@ ENTRY e {{
 }}"""
 
     assert _ns(text(139, 293)) < 1.35 * _ns(text(128, 256)) * (139 * 293) / (128 * 256)
+
+
+def test_products_of_fp32_turn_an_operand_in_less_than_a_fifth_of_their_time() -> None:
+    text = """HloModule p
+ENTRY e {
+ x = f32[1024,1024] parameter(0)
+ y = f32[1024,1024] parameter(1)
+ ROOT r = f32[1024,1024] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}"""
+    peak = TARGETS["trn2"].peak_tflops["float32"].value
+    assert 0.82 * _ns(text) < 2 * 1024**3 / peak / 1e3
 
 
 def test_products_of_many_heads_take_as_long_as_their_number() -> None:
