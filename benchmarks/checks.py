@@ -119,7 +119,7 @@ ARMS: dict[str, tuple[tuple[str, ...], Callable[[], Any]]] = {
         partial(
             without,
             ("simulator.execute.Shadow", lambda reports=True: Shadow(reports=False)),
-            ("nki.eager.eager.Shadow", nothing),
+            ("nki.eager.launch.Shadow", nothing),
         ),
     ),
     "cores": (
@@ -127,8 +127,8 @@ ARMS: dict[str, tuple[tuple[str, ...], Callable[[], Any]]] = {
         partial(
             without,
             ("simulator.execute.Replicated", nothing),
-            ("nki.eager.eager.InStep", nothing),
-            ("nki.eager.eager.Unordered", nothing),
+            ("nki.eager.launch.InStep", nothing),
+            ("nki.eager.launch.Unordered", nothing),
         ),
     ),
     "hazards": (

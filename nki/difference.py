@@ -218,7 +218,7 @@ def _elements(value: Any) -> Array:
 
 
 class InOrder:
-    """Follows cores that execute operations in the author's order, as `nki.eager.interpreter` sees
+    """Follows cores that execute operations in the author's order, as `nki.eager.launch` sees
     them: those of `sequence`, the same in another run. Raises value-not-allowed where the runs take
     other ways."""
 

@@ -1,6 +1,6 @@
 """Eager mode: a kernel's operations compute while its Python runs.
 
-`eager` is the context that author's calls reach; its `interpreter` executes one operation at a time
-on `storage`s. Several cores take turns (`core_threads`), and `numbers` tells whether they compute
-the same.
+`eager` has the context that an author's calls reach. Its `interpreter` executes one operation at a
+time on the tensors of `storage`. `launch` is what the cores of a run share. Several cores take
+turns (`core_threads`), and `numbers` tells whether they compute the same.
 """

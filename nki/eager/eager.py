@@ -21,75 +21,33 @@ from isa.operations.control import StorageBegin
 from isa.spec import Operation
 from isa.target import Target
 from nki.eager.core_threads import Arrival, CoreThread, deadlock, step_cores
-from nki.eager.interpreter import Follower, Interpreter
+from nki.eager.interpreter import Interpreter
+from nki.eager.launch import EagerLaunch, Follower
 from nki.eager.numbers import EagerNumbers
-from nki.eager.storage import Storage, StorageView
-from nki.frameworks.arrays import as_numpy, refuse_read_only
+from nki.eager.storage import StorageView, storage_of
+from nki.frameworks.arrays import refuse_read_only
 from nki.ir.accumulate import Accumulation
-from nki.ir.builder.declarations import Declarations, parameter_memory
 from nki.ir.builder.edges import out_of_order
 from nki.ir.builder.loops import outlives, registers_written, trip_count
 from nki.ir.builder.registers import VirtualRegister
 from nki.ir.builder.results import Results, constant_written
 from nki.ir.checks.addresses_in_use import AddressesInUse
 from nki.ir.checks.hazards import Hazards
-from nki.ir.context import CURRENT, Location, NkiInstruction, of_another_run
+from nki.ir.context import Location, NkiInstruction, of_another_run
 from nki.ir.locations import resolve
 from nki.ir.nodes import Access, Op, Register, Tensor
 from nki.ir.open_loops import Iteration, OpenLoop, never_written
 from nki.ir.text.printer import registers_of
-from nki.ir.views.layout import dense_strides
-from nki.ir.views.tensor import NkiTensor, strided
-from nki.trace.authored import Authored
-from nki.trace.call import (
-    TensorSpec,
-    arrays_in,
-    call_arguments,
-    kernel_error,
-    map_tensors,
-    spec_of,
-)
+from nki.ir.views.tensor import NkiTensor
+from nki.trace.authored import Authored, call_kernel
+from nki.trace.call import arrays_in, map_tensors
 from nki.trace.exchanges import must_end
-from nki.trace.shared import SharedTensors, results_of, warn_of_lost_results
+from nki.trace.shared import results_of, warn_of_lost_results
 from nki.verification.hbm_capacity import HbmInUse
-from simulator.checks.initialised import Shadow
 from simulator.oracle import quiet
-from simulator.prepare import Barriers
-from simulator.races.replicated import InStep
-from simulator.races.unordered import Unordered
-from simulator.watchdog import Watchdog, without_end
+from simulator.watchdog import without_end
 
 Array = np.ndarray[Any, Any]
-
-
-class EagerTensor(Tensor):
-    """A tensor with its contents, which go when the last view of it does.
-
-    `description` describes it without contents: what bookkeeping keeps, until the tensor goes and
-    `forget` is told. `iteration` is that of the rolled loop whose body made it.
-    """
-
-    __slots__ = ("contents", "description", "forget", "iteration", "run", "written")
-
-    def __init__(
-        self,
-        description: Tensor,
-        shadow: Shadow | None,
-        run: object = None,
-        iteration: Iteration | None = None,
-    ) -> None:
-        for slot in Tensor.__slots__:
-            setattr(self, slot, getattr(description, slot))
-        self.description = description
-        self.run = run
-        self.forget: Callable[[Tensor], None] | None = None
-        self.iteration = iteration
-        self.written = False
-        self.contents = Storage(description, self.shape, shadow)
-
-    def __del__(self) -> None:
-        if self.forget is not None:
-            self.forget(self.description)
 
 
 class EagerInstruction(NkiInstruction):
@@ -116,31 +74,11 @@ class EagerInstruction(NkiInstruction):
         return not ended and other.number < self.number
 
 
-def run_eager(
-    function: Callable[..., Any],
-    arguments: dict[str, Any],
-    target: Target,
-    cores: int = 1,
-    check: bool = True,
-    native: bool = True,
-    watch: Follower | None = None,
-) -> tuple[Results, list[Array]]:
-    """Run a kernel function on arrays: (outputs in return order, the array arguments afterwards).
-
-    `arguments` are by parameter name. One core runs in the calling thread. Several cores take
-    turns: each runs until it reaches a barrier or ends, in order of their numbers. With `check`,
-    outputs that depend on data that was never written are errors. `native`: compiled kernels where
-    there are any, else NumPy alone. `watch` is told what was executed. Exceptions of the kernel
-    come out unchanged; NeuronErrors get the kernel's line.
-    """
-    return _Launch(function, arguments, target, cores, check, native, watch).run()
-
-
 class EagerContext(Authored):
     """Executes the operations of one core, and keeps none of them. `array(tensor)` gives the data
     behind a view."""
 
-    def __init__(self, launch: _Launch, core: int, wait: Callable[[Arrival], None]) -> None:
+    def __init__(self, launch: EagerLaunch, core: int, wait: Callable[[Arrival], None]) -> None:
         super().__init__(launch.declarations, core, launch.shared)
         self.launch = launch
         self.wait = wait
@@ -148,18 +86,7 @@ class EagerContext(Authored):
         self.instructions = 0
         self.hazards = Hazards(self.warn)
         self.addresses = AddressesInUse()
-        self.interpreter = Interpreter(
-            launch.target,
-            _contents,
-            core,
-            shadow=launch.shadow,
-            native=launch.native,
-            exchange=launch.barriers.exchange,
-            in_step=launch.in_step,
-            watch=launch.watch,
-            unordered=launch.unordered,
-            numbers=launch.numbers,
-        )
+        self.interpreter = Interpreter(launch, core)
 
     # Operations
 
@@ -241,8 +168,8 @@ class EagerContext(Authored):
         """
         for access in (tensor, tensor.vector_offset):
             if access is not None:
-                _contents(access.storage).expose()
-        view = StorageView(tensor, _contents)
+                storage_of(access.storage).expose()
+        view = StorageView(tensor)
         elements = view.view(self.interpreter.registers)
         if not isinstance(elements, np.ndarray):
             elements, _ = elements.gather()
@@ -419,10 +346,6 @@ def _ends(exchange: Op, op: Op, core: int) -> bool:
     return must_end(exchange, op)
 
 
-def _contents(tensor: Any) -> Storage:
-    return tensor.contents
-
-
 def _forget(
     accumulation: Accumulation,
     hazards: Hazards,
@@ -447,161 +370,86 @@ def _described(view: Access) -> Access:
     return Access(storage.description, view.dtype, view.shape, view.strides, view.offset, *indices)
 
 
-# Launch
+def run_eager(
+    function: Callable[..., Any],
+    arguments: dict[str, Any],
+    target: Target,
+    cores: int = 1,
+    check: bool = True,
+    native: bool = True,
+    watch: Follower | None = None,
+) -> tuple[Results, list[Array]]:
+    """Run a kernel function on arrays: (outputs in return order, the array arguments afterwards).
+
+    `arguments` are by parameter name. One core runs in the calling thread. Several cores take
+    turns: each runs until it reaches a barrier or ends, in order of their numbers. With `check`,
+    outputs that depend on data that was never written are errors. `native`: compiled kernels where
+    there are any, else NumPy alone. `watch` is told what was executed. Exceptions of the kernel
+    come out unchanged; NeuronErrors get the kernel's line.
+    """
+    launch = EagerLaunch(function.__name__, target, cores, check, native, watch)
+    for name, value in arguments.items():
+        map_tensors(value, name, launch.parameter)
+    run_core = partial(_run_core, launch, function, arguments)
+    if cores == 1:
+        returned = [run_core(0, _no_partner)]
+    else:
+        returned = _run_threads(launch, run_core)
+    return _outcome(launch, function, arguments, launch.shared.agreed(returned))
 
 
-class _Launch:
-    """One run of a kernel function: its parameters, what its cores share, its results."""
+def _outcome(
+    launch: EagerLaunch, function: Callable[..., Any], arguments: dict[str, Any], results: Results
+) -> tuple[Results, list[Array]]:
+    """The outputs and the arrays afterwards, where all of them may be returned."""
+    changed = [t for t in launch.parameters if t.written and t not in results]
+    warn_of_lost_results(function, results, bool(changed), launch.rows)
+    for tensor, given in zip(launch.parameters, arrays_in(arguments)):
+        if tensor in changed:
+            refuse_read_only(given, tensor.name)
+    if launch.shadow is not None:
+        for tensor in (*results, *changed):
+            storage_of(tensor).check_output(launch.shadow)
+    after = [
+        tensor.contents.copy() if tensor.written else array
+        for tensor, array in zip(launch.parameters, launch.arrays)
+    ]
+    outputs = (storage_of(t).described_by(t) for t in results)
+    return Results(outputs, results.container), after
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        arguments: dict[str, Any],
-        target: Target,
-        cores: int,
-        check: bool,
-        native: bool,
-        watch: Follower | None,
-    ) -> None:
-        self.native = native
-        self.watch = watch
-        self.function = function
-        self.arguments = arguments
-        self.target = target
-        self.cores = cores
-        self.shadow = Shadow() if check else None
-        self.declarations = Declarations(function.__name__, target, cores)
-        self.shared = SharedTensors()
-        self.barriers = Barriers()
-        self.in_step = InStep() if cores > 1 else None
-        self.unordered = Unordered(cores) if cores > 1 and check else None
-        self.numbers = EagerNumbers(_contents) if cores > 1 and check else None
-        self.hbm = HbmInUse(function.__name__, target)
-        self.number = object()
-        """Stands for this run in the tensors that it makes."""
-        self.watchdog = Watchdog()
-        self.tensors = 0
-        self.rows: set[str] = set()
-        """The names of the rows of all operations that ran."""
-        self.arrays: list[Array] = []
-        self.parameters: list[EagerTensor] = []
-        self.results = [Results(()) for _ in range(cores)]
 
-    def run(self) -> tuple[Results, list[Array]]:
-        for name, value in self.arguments.items():
-            map_tensors(value, name, self._parameter)
-        if self.cores == 1:
-            self._run_core(0, _no_partner)
-        else:
-            self._run_threads()
-        results = self.shared.agreed(self.results)
-        changed = [t for t in self.parameters if t.written and t not in results]
-        warn_of_lost_results(self.function, results, bool(changed), self.rows)
-        for tensor, given in zip(self.parameters, arrays_in(self.arguments)):
-            if tensor in changed:
-                refuse_read_only(given, tensor.name)
-        if self.shadow is not None:
-            for tensor in (*results, *changed):
-                _contents(tensor).check_output(self.shadow)
-        after = [
-            tensor.contents.copy() if tensor.written else array
-            for tensor, array in zip(self.parameters, self.arrays)
-        ]
-        outputs = (_contents(t).described_by(t) for t in results)
-        return Results(outputs, results.container), after
+def _run_core(
+    launch: EagerLaunch,
+    function: Callable[..., Any],
+    arguments: dict[str, Any],
+    core: int,
+    wait: Callable[[Arrival], None],
+) -> Results:
+    """Call the kernel function as one core; what it returns."""
+    context = EagerContext(launch, core, wait)
+    returned = call_kernel(function, arguments, launch.parameters, context)
+    launch.refuse_unordered(core, None)
+    return results_of(returned, function)
 
-    def tensor(
-        self,
-        name: str,
-        memory: Memory,
-        dtype: str,
-        shape: tuple[int, ...],
-        address: tuple[int, int] | None,
-        core: int | None,
-        location: Any,
-        data: Any = None,
-        role: str = "local",
-        iteration: Iteration | None = None,
-    ) -> EagerTensor:
-        """A new tensor; it holds `data`, or nothing."""
-        number = self.tensors
-        description = Tensor(
-            number, name, memory, dtype, shape, role, address, core, location, data
-        )
-        if not memory.on_chip:
-            self.hbm.add(description, iteration)
-        tensor = EagerTensor(description, self.shadow, self.number, iteration)
-        self.tensors += 1
-        if data is not None:
-            tensor.contents.assign(data)
-        return tensor
 
-    def _parameter(self, value: Any, name: str) -> Any:
-        """Make the tensor of an array argument."""
-        if isinstance(value, TensorSpec):
-            raise NeuronError(
-                "not-a-tensor",
-                what=f"{name} is a TensorSpec, which has no data",
-                why="Eager mode computes with values.",
-                hint="Pass an array.",
-            )
-        array = as_numpy(value, name)
-        spec = spec_of(array, name)
-        memory, core = parameter_memory(self.cores)
-        tensor = self.tensor(name, memory, spec.dtype, spec.shape, None, core, None, role="input")
-        tensor.contents.assign(array)
-        self.arrays.append(array)
-        self.parameters.append(tensor)
-        return value
+def _run_threads(
+    launch: EagerLaunch, run_core: Callable[[int, Callable[[Arrival], None]], Results]
+) -> list[Results]:
+    """What each core returns; they take turns in threads."""
+    returned = [Results(()) for _ in range(launch.cores)]
 
-    def _run_core(self, core: int, wait: Callable[[Arrival], None]) -> None:
-        """Call the kernel function as one core."""
-        remaining = iter(self.parameters)
+    def run(core: int, wait: Callable[[Arrival], None]) -> None:
+        returned[core] = run_core(core, wait)
 
-        def view(value: Any, name: str) -> NkiTensor:
-            tensor = next(remaining)
-            return strided(tensor, tensor.dtype, tensor.shape, dense_strides(tensor.shape))
-
-        given = {name: map_tensors(value, name, view) for name, value in self.arguments.items()}
-        args, kwargs = call_arguments(self.function, given)
-        context = EagerContext(self, core, wait)
-        token = CURRENT.set(context)
-        try:
-            returned = self.function(*args, **kwargs)
-            context.finish()
-            self.refuse_unordered(core, None)
-            self.results[core] = results_of(returned, self.function)
-        except Exception as error:
-            found = kernel_error(error)
-            if found is None:
-                raise
-            context.explain_shapes(found)
-            if found is error:
-                raise
-            raise found.with_traceback(error.__traceback__) from None
-        finally:
-            found = None  # its traceback has this frame
-            CURRENT.reset(token)
-
-    def refuse_unordered(self, core: int, meetings: int | None) -> None:
-        """A core has come to a meeting, its number `meetings`, or ended. Raises race."""
-        if self.unordered is not None:
-            from nki.verification import refuse_unordered
-
-            refuse_unordered(self.unordered.races(core, meetings, resolve))
-
-    def _run_threads(self) -> None:
-        threads = [CoreThread(partial(self._run_core, core), core) for core in range(self.cores)]
-        try:
-            step_cores(threads, self.barriers)
-        finally:
-            for thread in threads:
-                thread.stop()
+    threads = [CoreThread(partial(run, core), core) for core in range(launch.cores)]
+    try:
+        step_cores(threads, launch.barriers)
+    finally:
+        for thread in threads:
+            thread.stop()
+    return returned
 
 
 def _no_partner(arrival: Arrival) -> None:
     """A meeting of cores in a kernel that runs on one."""
     raise deadlock({0: arrival[0]})
-
-
-EagerContext.below = _Launch._run_core.__code__

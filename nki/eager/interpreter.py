@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -22,20 +22,21 @@ from isa.machine import control
 from isa.rules.starts import first_partition
 from isa.sequencer import OPERATIONS, wrapped
 from isa.spec import Instruction, MachineInstruction
-from isa.target import Target
-from nki.eager.storage import Storage, StorageView
+from nki.eager.launch import EagerLaunch
+from nki.eager.numbers import EagerNumbers
+from nki.eager.storage import StorageView, storage_of
 from nki.ir import locations
-from nki.ir.nodes import Access, Op, Register, Tensor
+from nki.ir.nodes import Access, Op, Register
 from simulator.checks import engine_marks
 from simulator.checks.initialised import Shadow
 from simulator.checks.marks import CLEAN, EMPTY, Tracked, covers
 from simulator.checks.unset import unset_register
 from simulator.device_state import CoreState
-from simulator.exchange import Exchange, Message
+from simulator.exchange import Message
 from simulator.indirect_columns import StagingTile, TrackedColumns, through
 from simulator.kernels import fixed
 from simulator.oracle import fill_sentinel, load_register, store_register
-from simulator.races.replicated import InStep, effect_of
+from simulator.races.replicated import effect_of
 from simulator.races.unordered import Unordered
 from simulator.views import view_dtype
 
@@ -52,64 +53,18 @@ class _Registers(dict[int, int]):
         raise unset_register()
 
 
-class Follower(Protocol):
-    """Sees what cores execute, in the order in which they do."""
-
-    def __call__(
-        self, core: int, op: Op, row: type[MachineInstruction], values: Sequence[Any]
-    ) -> None:
-        """An instruction of an operation has computed or moved data."""
-
-
-class ValueNumbers(Protocol):
-    """Numbers what cores make, by how they do."""
-
-    def follow(
-        self,
-        core: int,
-        instruction: Instruction,
-        arguments: list[Any],
-        storages: dict[int, Storage],
-    ) -> int:
-        """The number of what an instruction writes to operands in tensors."""
-
-
 class Interpreter:
-    """Executes operations on one core. `registers` holds values by register number.
+    """Executes operations on one core of a run. `registers` holds values by register number."""
 
-    `storage_of` gives the storage of a tensor. With a `shadow`, reads of data that was never
-    written are found. `native`: compiled kernels where there are any, else NumPy alone. `in_step`
-    is common to the cores, None when there is one. `watch` is told what was executed.
-    `unordered` notes what the cores access in shared HBM, and `numbers` how they made what they
-    hold.
-    """
-
-    def __init__(
-        self,
-        target: Target,
-        storage_of: Callable[[Tensor], Storage],
-        core: int = 0,
-        shadow: Shadow | None = None,
-        native: bool = True,
-        exchange: Exchange | None = None,
-        in_step: InStep | None = None,
-        watch: Follower | None = None,
-        unordered: Unordered | None = None,
-        numbers: ValueNumbers | None = None,
-    ) -> None:
-        self.numbers = numbers
-        self.target = target
-        self.in_step = in_step
-        self.watch = watch
-        self.unordered = unordered
+    def __init__(self, launch: EagerLaunch, core: int) -> None:
+        self.target, self.native, self.shadow = launch.target, launch.native, launch.shadow
+        self.in_step, self.watch = launch.in_step, launch.watch
+        self.unordered, self.numbers = launch.unordered, launch.numbers
+        self.exchange = launch.barriers.exchange
         self.barriers = 0
         self.meetings = 0
         self.executed = 0
-        self.native = native
-        self.exchange = exchange or Exchange()
-        self.storage_of = storage_of
-        self.shadow = shadow
-        self.state = CoreState(target, number=core)
+        self.state = CoreState(launch.target, number=core)
         self.registers: dict[int, int] = _Registers()
 
     def execute(self, op: Op) -> None:
@@ -166,7 +121,7 @@ class Interpreter:
 
     def _number(
         self,
-        numbers: ValueNumbers,
+        numbers: EagerNumbers,
         instruction: Instruction,
         arguments: list[Any],
         stages: dict[int, StagingTile],
@@ -179,7 +134,7 @@ class Interpreter:
         for position, stage in stages.items():
             operands[position] = stage.columns
         storages = {
-            position: self.storage_of(instruction.values[position].storage)
+            position: storage_of(instruction.values[position].storage)
             for position, _, _ in row.operands
             if isinstance(instruction.values[position], Access)
         }
@@ -202,7 +157,7 @@ class Interpreter:
                 continue
             moves = type(access.offset) is not int or access.vector_offset is not None
             how = position in row.writes, moves, self.executed
-            tensor = self.storage_of(access.storage).buffer, access.storage.name
+            tensor = storage_of(access.storage).buffer, access.storage.name
             core, at = self.state.number, self.meetings
             unordered.note(core, at, tensor, view, how, row.name, location, key, number)
 
@@ -225,7 +180,7 @@ class Interpreter:
                 continue
             if access.vector_offset is not None:
                 return False
-            storage = self.storage_of(access.storage)
+            storage = storage_of(access.storage)
             state = storage.state
             if state == CLEAN:
                 continue
@@ -245,7 +200,7 @@ class Interpreter:
         for position, _, _ in instruction.row.operands:
             access = instruction.values[position]
             while isinstance(access, Access):
-                self.storage_of(access.storage).mirrored()
+                storage_of(access.storage).mirrored()
                 access = access.vector_offset
 
     def _effect(
@@ -275,7 +230,7 @@ class Interpreter:
                 view = self._fixed(value)
                 if view is None:
                     skip = mode >= 0 and values[mode] is OobMode.skip
-                    place = StorageView(value, self.storage_of, skip)
+                    place = StorageView(value, skip)
                     view = place.view(registers)
                     if place.index is not None and value.storage.memory.on_chip:
                         field: Any = row.fields[row.field_names[position]]
@@ -299,14 +254,14 @@ class Interpreter:
         offset = access.offset
         if type(offset) is not int or access.vector_offset is not None:
             return None
-        views = self.storage_of(access.storage).views
+        views = storage_of(access.storage).views
         key = offset, access.shape, access.strides, access.dtype
         view = views.get(key)
         if view is None:
             if len(views) >= _VIEWS_KEPT:
                 views.clear()
-                self.storage_of(access.storage).places.clear()
-            view = views[key] = StorageView(access, self.storage_of).fixed
+                storage_of(access.storage).places.clear()
+            view = views[key] = StorageView(access).fixed
         return view
 
 

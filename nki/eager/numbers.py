@@ -3,7 +3,7 @@ cores that make one write write the same whatever the data are, not only for tho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -17,7 +17,7 @@ from isa.enums import Memory
 from isa.fields import ENUM_KINDS
 from isa.machine import control
 from isa.spec import Instruction
-from nki.eager.storage import Storage
+from nki.eager.storage import Storage, storage_of
 from nki.ir.nodes import Access, Register, Tensor
 from simulator.races.dynamic_accesses import hull
 from simulator.races.value_numbers import (
@@ -37,9 +37,7 @@ from simulator.views import Indirect, PickedColumns
 class EagerNumbers:
     """What the cores of a run hold, by number. Cores are told apart by theirs."""
 
-    def __init__(self, contents: Callable[[Tensor], Storage]) -> None:
-        """`contents` gives the storage of a tensor."""
-        self._contents = contents
+    def __init__(self) -> None:
         self._numbering = Digests()
         self._memories = Memories(self._numbering)
         self._states = EngineStates(self._numbering)
@@ -153,7 +151,7 @@ class EagerNumbers:
             if value.vector_offset is not None:
                 yield repr((value.vector_stride, value.vector_bound))
                 index = getattr(arguments[position], "index", None)
-                holder = self._contents(value.vector_offset.storage)
+                holder = storage_of(value.vector_offset.storage)
                 yield self._memories.read(core, *_where(holder, index))
             if position in row.writes:
                 yield shape

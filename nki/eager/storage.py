@@ -1,4 +1,4 @@
-"""The bytes of an eager run's tensors, and accesses placed in them."""
+"""Tensors of an eager run: their bytes, and accesses placed in them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from isa.dtypes import DTYPES
 from isa.errors import NeuronError
 from nki.ir import locations
 from nki.ir.nodes import Access, Tensor
+from nki.ir.open_loops import Iteration
 from simulator.checks.initialised import Shadow
 from simulator.checks.marks import CLEAN, EMPTY, MarkedRegion
 from simulator.oracle import fill_sentinel
@@ -120,6 +121,42 @@ class Storage:
         self.initialise()
 
 
+class EagerTensor(Tensor):
+    """A tensor with its contents, which go when the last view of it does.
+
+    `description` describes it without contents: what bookkeeping keeps, until the tensor goes and
+    `forget` is told. `iteration` is that of the rolled loop whose body made it.
+    """
+
+    __slots__ = ("contents", "description", "forget", "iteration", "run", "written")
+
+    def __init__(
+        self,
+        description: Tensor,
+        shadow: Shadow | None,
+        run: object = None,
+        iteration: Iteration | None = None,
+    ) -> None:
+        for slot in Tensor.__slots__:
+            setattr(self, slot, getattr(description, slot))
+        self.description = description
+        self.run = run
+        self.forget: Callable[[Tensor], None] | None = None
+        self.iteration = iteration
+        self.written = False
+        self.contents = Storage(description, self.shape, shadow)
+
+    def __del__(self) -> None:
+        if self.forget is not None:
+            self.forget(self.description)
+
+
+def storage_of(tensor: Any) -> Storage:
+    """The bytes of an `EagerTensor`, which the nodes of the tile IR know as a tensor."""
+    contents: Storage = tensor.contents
+    return contents
+
+
 class StorageView(PlacedAccess):
     """An access placed in its storage. `fixed` is its NumPy view unless registers decide it."""
 
@@ -127,12 +164,7 @@ class StorageView(PlacedAccess):
 
     index: StorageView | None
 
-    def __init__(
-        self,
-        access: Access,
-        storage_of: Callable[[Tensor], Storage],
-        skip: bool = False,
-    ) -> None:
+    def __init__(self, access: Access, skip: bool = False) -> None:
         size = DTYPES[access.dtype].size
         self.access = access
         self.storage = storage_of(access.storage)
@@ -154,7 +186,7 @@ class StorageView(PlacedAccess):
             rows,
             terms,
             skip,
-            None if vector is None else StorageView(vector, storage_of),
+            None if vector is None else StorageView(vector),
             (access.vector_stride, access.vector_bound),
         )
         if not self.dynamic:

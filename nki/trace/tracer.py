@@ -13,13 +13,11 @@ from nki.ir.builder.core_builder import refuse_others
 from nki.ir.builder.declarations import Declarations
 from nki.ir.builder.loops import RolledLoop
 from nki.ir.builder.registers import VirtualRegister
-from nki.ir.context import CURRENT, Location
+from nki.ir.context import Location
 from nki.ir.locations import error_location, is_call
-from nki.ir.nodes import Node, Op, Register, Tensor, TracedKernel, operations
-from nki.ir.views.layout import dense_strides
-from nki.ir.views.tensor import NkiTensor, strided
-from nki.trace.authored import Authored
-from nki.trace.call import call_arguments, kernel_error, map_tensors, spec_of, tensors_in
+from nki.ir.nodes import Node, Op, Register, TracedKernel, operations
+from nki.trace.authored import Authored, call_kernel
+from nki.trace.call import spec_of, tensors_in
 from nki.trace.comparison import TraceComparison
 from nki.trace.shared import SharedTensors, results_of, warn_of_lost_results
 
@@ -108,29 +106,17 @@ def trace(
 
 
 def _run(function: Callable[..., Any], arguments: dict[str, Any], tracer: Tracer) -> Any:
-    """Call the kernel function with the tracer as context; errors get the kernel's line."""
+    """Call the kernel function with the tracer as context, which decides about launch symbols."""
     declarations = tracer.declarations
-    views = _views(arguments, declarations.parameters)
-    args, kwargs = call_arguments(function, views)
-    context, decide = CURRENT.set(tracer), DECIDE.set(declarations.guards.decide)
+    decide = DECIDE.set(declarations.guards.decide)
     try:
-        returned = function(*args, **kwargs)
-        tracer.finish()
-        return returned
-    except Exception as error:
-        found = kernel_error(error)
-        if found is None:
-            raise
-        tracer.explain_shapes(found)
+        return call_kernel(function, arguments, declarations.parameters, tracer)
+    except NeuronError as error:
         location = error_location(error)
-        if found.code == "symbol-index" and location is not None and is_call(location, "range"):
-            raise _range_error(found) from None
-        if found is error:
-            raise
-        raise found.with_traceback(error.__traceback__) from None
+        if error.code == "symbol-index" and location is not None and is_call(location, "range"):
+            raise _range_error(error) from None
+        raise
     finally:
-        found = None  # its traceback has this frame
-        CURRENT.reset(context)
         DECIDE.reset(decide)
 
 
@@ -140,17 +126,3 @@ def _range_error(error: NeuronError) -> NeuronError:
         "symbol-range", what=f"range() over a launch symbol: {error.what}", location=error.location
     )
     return found.with_traceback(error.__traceback__)
-
-
-def _views(arguments: dict[str, Any], parameters: list[Tensor]) -> dict[str, Any]:
-    """The arguments with every array and specification replaced by a view of its parameter."""
-    remaining = iter(parameters)
-
-    def view(value: Any, name: str) -> NkiTensor:
-        tensor = next(remaining)
-        return strided(tensor, tensor.dtype, tensor.shape, dense_strides(tensor.shape))
-
-    return {name: map_tensors(value, name, view) for name, value in arguments.items()}
-
-
-Tracer.below = _run.__code__
