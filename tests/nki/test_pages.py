@@ -21,7 +21,6 @@ from isa.target import DOCUMENTS, TARGETS
 from nki.cli.application import all_commands
 from nki.cli.exit_codes import EXIT_CODES
 from nki.pages import difference, pages, update
-from nki.row_pages.markdown import table
 from nki.row_pages.operations import expansions, instructions_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -192,9 +191,3 @@ def test_every_computing_instruction_is_used_by_an_operation() -> None:
     used = {n for row in OPERATIONS.values() for n in instructions_of(row)}
     computing = {n for n, row in MACHINE_INSTRUCTIONS.items() if not row.control}
     assert computing <= used
-
-
-def test_bars_and_line_breaks_do_not_break_a_table() -> None:
-    text = table(("a", "b"), [("x | y", "two\nlines"), (1, "")])
-    assert text.splitlines() == ["| a | b |", "|---|---|", "| x \\| y | two lines |", "| 1 |  |"]
-    assert table(("a",), []) == ""

@@ -6,21 +6,10 @@ import io
 import json
 import re
 
-import numpy as np
 import pytest
 
 from isa.sections import Notes, Prose
-from nki.report import Facts, Report, Table, json_text, plain_text, print_report
-
-
-def test_plain_tables_are_aligned() -> None:
-    table = Table.of("title", ("name", ">count"), [("a", 5), ("longer", 1234)])
-    facts = Facts.of("", one=1, two_words="x\ny", none=None)
-    assert plain_text([table, facts, "text"]) == (
-        "title\n  name    count\n  a           5\n  longer   1234\n\n"
-        "  one        1\n  two words  x\n             y\n\n"
-        "text\n"
-    )
+from nki.report import Facts, Report, Table, plain_text, print_report
 
 
 class Terminal(io.StringIO):
@@ -81,19 +70,3 @@ def test_rows_too_wide_for_a_terminal_are_lists(monkeypatch) -> None:
         "  engine x, busy cycles 1, busy %",
         "    2.0",
     ]
-
-
-def test_sentences_of_plain_text_are_continued() -> None:
-    text = plain_text([Facts.of("", a=Prose("word " * 30)), Notes("n", ("word " * 30,))])
-    assert max(map(len, text.splitlines())) <= 98
-    assert text.count("word") == 60 and "\n     word" in text and "\n  word" in text
-
-
-def test_json_holds_numpy_numbers_and_special_values() -> None:
-    data = {"a": np.float32(1.5), "b": [np.nan, np.inf], "c": np.arange(2), "d": (True, None)}
-    assert json.loads(json_text(data)) == {
-        "a": 1.5,
-        "b": ["nan", "inf"],
-        "c": [0, 1],
-        "d": [True, None],
-    }

@@ -1,8 +1,6 @@
 """What the tracer records: operations, tensors, names, lines, roles, cores, guards."""
 
-import dataclasses
 import inspect
-import operator
 import sys
 
 import numpy as np
@@ -12,15 +10,10 @@ from traced import operations, psum, refused, sbuf, traced, value
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from isa.alu import ACTIVATIONS, ALU
+from isa.alu import ALU
 from isa.enums import Engine, Memory
-from isa.operations import OPERATIONS
-from isa.spec import defaults
-from isa.target import resolve
 from nki.ir.locations import resolve as line_of
 from nki.ir.nodes import Op
-from nki.trace.call import arrays_in, bind_arguments
-from nki.trace.tracer import trace
 
 here = inspect.currentframe
 
@@ -55,151 +48,6 @@ def test_operations_are_recorded_in_order_with_their_lines():
     assert value(scalar, "operand0") == 2 and value(scalar, "operand1") == 1.5
     assert value(scalar, "engine") is Engine.vector and value(scalar, "reverse0") is False
     assert nodes[3].name == "back" and nodes[1].name is None
-
-
-def test_repeated_signatures_record_the_values_of_each_call():
-    """The second call of a signature takes the remembered path: values must still be its own."""
-
-    def kernel():
-        t = nl.ndarray((128, 8), dtype=nl.float32)
-        u = nl.ndarray((128, 8), dtype=nl.float32)
-        for number in (0.0, -0.0, 1, 1.0, True):
-            nisa.tensor_scalar(dst=t, data=u, op0=nl.add, operand0=number)
-            nisa.tensor_scalar(dst=u, data=t, op0=nl.add, operand0=number)
-        for step in ([[1, 8]], [[2, 8]], ((1, 8),), [[1, 2], [3, 4]]):
-            nisa.iota(dst=sbuf(128, 8, dtype=nl.int32), pattern=step, offset=step[0][0])
-        for engine in (nisa.engine.vector, nisa.engine.gpsimd, nisa.engine.vector):
-            nisa.tensor_copy(dst=t, src=u, engine=engine)
-
-    kernel = traced(kernel)
-    scalars = operations(kernel, "tensor_scalar")
-    shown = [repr(value(op, "operand0")) for op in scalars]
-    assert shown == ["0.0"] * 2 + ["-0.0"] * 2 + ["1"] * 2 + ["1.0"] * 2 + ["True"] * 2
-    assert value(scalars[0], "dst").storage.name == "t"
-    assert value(scalars[1], "dst").storage.name == "u"
-    iotas = operations(kernel, "iota")
-    assert [value(op, "pattern") for op in iotas] == [
-        ((1, 8),),
-        ((2, 8),),
-        ((1, 8),),
-        ((1, 2), (3, 4)),
-    ]
-    assert [value(op, "offset") for op in iotas] == [1, 2, 1, 1]
-    engines = [value(op, "engine") for op in operations(kernel, "tensor_copy")]
-    assert engines == [Engine.vector, Engine.gpsimd, Engine.vector]
-
-
-def test_a_wrong_call_after_a_right_one_of_the_same_shape_is_refused():
-    def kernel(partitions, buffer):
-        good, bad = sbuf(128, 8), nl.ndarray((partitions, 8), nl.float32, buffer)
-        nisa.tensor_copy(dst=good, src=good)
-        nisa.tensor_copy(dst=good, src=bad)
-
-    refused("shape-mismatch", lambda: kernel(64, nl.sbuf))
-    refused("wrong-memory", lambda: kernel(128, nl.private_hbm))
-
-
-def test_public_signatures_follow_the_table():
-    for row in OPERATIONS.values():
-        if not row.public:
-            continue
-        function = getattr(nisa, row.name)
-        parameters = inspect.signature(function).parameters
-        named = [n for n in parameters if n != "name"]
-        expected = row.parameters()
-        assert named == list(expected)
-        assert [field for fields in expected.values() for field in fields] == list(row.field_names)
-        given = {n: p.default for n, p in parameters.items() if p.default is not p.empty}
-        own = {n: d for n, d in defaults(row).items() if n in expected}
-        assert given == own | ({"name": None} if "name" in parameters else {})
-        assert all(n in function.__doc__ for n in expected)
-    assert "name" not in inspect.signature(nisa.register_load).parameters
-    assert list(inspect.signature(nisa.iota).parameters)[-1] == "name"
-
-
-def test_arguments_that_are_missing_unknown_or_wrong():
-    t = sbuf
-    cases = [
-        ("missing-argument", lambda: nisa.tensor_copy(dst=t(128, 8))),
-        ("unknown-argument", lambda: nisa.tensor_copy(t(128, 8), t(128, 8), scale=2.0)),
-        ("unknown-argument", lambda: nisa.reciprocal(t(128, 8), t(128, 8), None, 1)),
-        ("not-a-tensor", lambda: nisa.tensor_copy(dst=t(128, 8), src=3.0)),
-        ("operator-not-allowed", lambda: nisa.activation(t(128, 8), nl.maximum, t(128, 8))),
-        ("operator-not-allowed", lambda: nisa.tensor_scalar(t(8, 8), t(8, 8), "add", 1.0)),
-        ("engine-not-allowed", lambda: nisa.memset(t(128, 8), 0.0, engine=nisa.engine.tensor)),
-        ("value-not-allowed", lambda: nisa.register_load(3, t(1, 1))),
-        ("value-not-allowed", lambda: nl.ndarray((128, 8), nl.float32, "sbuf")),
-        ("value-not-allowed", lambda: nl.ndarray((0, 8), nl.float32)),
-        ("dtype-not-allowed", lambda: nl.ndarray((1, 8), "float13")),
-        ("partition-limit", lambda: nl.ndarray((64, 8), nl.float32, address=(96, 0))),
-        ("value-not-allowed", lambda: nl.ndarray((64, 8), nl.float32, address=(0, -4))),
-    ]
-    for code, body in cases:
-        error = refused(code, body)
-        assert error.location.file == __file__ and error.location.function == "<lambda>"
-    assert (
-        "Did you mean operand0=?"
-        in refused(
-            "unknown-argument",
-            lambda: nisa.tensor_scalar(dst=t(8, 8), data=t(8, 8), op0=nl.add, operand=1.0),
-        ).hint
-    )
-
-
-def test_the_operator_that_a_name_or_a_function_of_numpy_means():
-    t = sbuf
-
-    def hint(body):
-        return refused("operator-not-allowed", body).hint
-
-    for op in ("add", np.add):
-        assert hint(lambda op=op: nisa.tensor_scalar(t(8, 8), t(8, 8), op, 1.0)) == "Write nl.add."
-    for op in ("exp", np.exp):
-        assert hint(lambda op=op: nisa.activation(t(8, 8), op, t(8, 8))) == "Write nl.exp."
-    for op in ("load", "nothing", np.vdot, 3):
-        assert "nl." not in hint(lambda op=op: nisa.activation(t(8, 8), op, t(8, 8)))
-    assert "tensor_tensor takes op=nl.maximum" in hint(
-        lambda: nisa.activation(t(8, 8), nl.maximum, t(8, 8))
-    )
-    for op in ("tanh", np.tanh, nl.tanh):
-        assert "activation takes op=nl.tanh" in hint(
-            lambda op=op: nisa.tensor_tensor(t(8, 8), t(8, 8), t(8, 8), op)
-        )
-    for op in ("divide", np.divide, nl.divide, operator.truediv):
-        for call in (
-            lambda op=op: nisa.tensor_scalar(t(8, 8), t(8, 8), op, t(8, 1)),
-            lambda op=op: nisa.tensor_tensor(t(8, 8), t(8, 8), t(8, 1), op),
-            lambda op=op: nisa.activation(t(8, 8), op, t(8, 8)),
-        ):
-            assert "Multiply by the reciprocal: nisa.reciprocal" in hint(call)
-    assert "Call nl.fmod(x, y)" in hint(lambda: nisa.tensor_scalar(t(8, 8), t(8, 8), nl.fmod, 2.0))
-
-
-@pytest.mark.parametrize(
-    ("meant", "given"),
-    [
-        ("add", (nl.sum, np.sum, sum, "sum")),
-        ("multiply", (nl.prod, np.prod, operator.mul)),
-        ("maximum", (np.max, np.amax, max, "max")),
-        ("minimum", (np.min, min, np.fmin)),
-        ("logical_and", (nl.all, np.all)),
-        ("subtract", (operator.sub, "sub")),
-        ("power", (np.float_power, pow)),
-    ],
-)
-def test_the_operator_that_a_reduction_means(meant, given):
-    for op in given:
-        error = refused(
-            "operator-not-allowed",
-            lambda op=op: nisa.tensor_reduce(sbuf(8, 1), op, sbuf(8, 8), axis=1),
-        )
-        assert error.hint == f"Write nl.{meant}."
-    assert "bn_stats" in (
-        refused(
-            "operator-not-allowed",
-            lambda: nisa.tensor_reduce(sbuf(8, 1), nl.var, sbuf(8, 8), axis=1),
-        ).hint
-    )
 
 
 def test_outside_a_kernel_there_is_nobody_to_run_operations():
@@ -278,50 +126,6 @@ def test_results_must_be_whole_tensors_in_hbm():
     assert traced(lambda: None).results == []
     for body in (lambda: sbuf(128, 8), lambda: 3, lambda: hbm()[0:4], lambda: [hbm(), None]):
         refused("output-not-hbm", body)
-
-
-def test_arguments_that_are_no_tensors_pass_through():
-    @dataclasses.dataclass
-    class Options:
-        weights: list
-        scale: float = 2.0
-        bias: np.ndarray | None = None
-
-    class Config(nl.NKIObject):
-        pass
-
-    seen = {}
-
-    def kernel(a, options, config, *rest, flag=None, table=None):
-        seen.update(locals())
-
-    arguments = bind_arguments(
-        kernel,
-        (
-            np.zeros((4, 2), np.float32),
-            Options([np.zeros(3, np.int8), 5]),
-            Config(bias=nki.TensorSpec((7,), "int32"), mode=nl.exp),
-            1,
-            "two",
-        ),
-        {"table": {"k": np.zeros((1, 1), np.float16)}},
-    )
-    traced_kernel = trace(kernel, arguments, resolve("trn2"))
-    assert traced_kernel.parameter_names == [
-        "a",
-        "options.weights[0]",
-        "config.bias",
-        "table['k']",
-    ]
-    assert [t.dtype for t in traced_kernel.parameters] == ["float32", "int8", "int32", "float16"]
-    assert [t.shape for t in traced_kernel.parameters] == [(4, 2), (3,), (7,), (1, 1)]
-    assert seen["options"].weights[1] == 5 and seen["options"].scale == 2.0
-    assert seen["options"].weights[0].shape == (3,) and seen["config"].mode is nl.exp
-    assert seen["rest"] == (1, "two") and seen["flag"] is None
-    assert [a.shape for a in arrays_in(arguments)] == [(4, 2), (3,), (1, 1)]
-    with pytest.raises(nki.NeuronError) as caught:
-        bind_arguments(kernel, (1,), {"flags": 3})
-    assert caught.value.code == "missing-argument" or "flag" in caught.value.hint
 
 
 def test_nested_kernels_are_inlined():
@@ -499,14 +303,6 @@ def test_errors_of_the_author_pass_unchanged():
 
     with pytest.raises(AssertionError, match="kernel validation"):
         traced(kernel, (4, 4))
-
-
-def test_operator_names_stand_for_table_rows():
-    assert nl.add.alu is ALU["add"] and nl.add.activation is None
-    assert nl.exp.activation is ACTIVATIONS["exp"] and nl.exp.alu is None
-    assert nl.square.alu is ALU["square"] and nl.square.activation is ACTIVATIONS["square"]
-    assert {*ALU, *ACTIVATIONS} <= set(nl.__all__)
-    assert nl.float32 == "float32" and nl.hbm is nl.private_hbm and nl.sbuf is Memory.sbuf
 
 
 def test_tracing_is_repeatable():

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from isa.access import AccessPattern
-from isa.enums import DgeMode, Engine, Memory, OobMode
-from isa.machine import control, dma, elementwise, tensor
+from isa.alu import ACTIVATIONS
+from isa.enums import DgeMode, Engine, Memory, OobMode, ReduceCommand
+from isa.machine import control, dma, elementwise, scalar, tensor
 from isa.program import (
     CoreProgram,
     OnChipAllocation,
@@ -15,6 +16,14 @@ from isa.program import (
     TensorDeclaration,
 )
 from isa.spec import Instruction
+
+PE, DVE, ACT, POOL, SP = (
+    Engine.tensor,
+    Engine.vector,
+    Engine.scalar,
+    Engine.gpsimd,
+    Engine.sync,
+)
 
 
 def sbuf(free, dtype="float32", partitions=128, offset=0, stride=1, start=0):
@@ -173,3 +182,24 @@ def _evict(b, tiles):
 
 def storage(name, memory, offset, size):
     return OnChipAllocation(name, memory, "float32", (128, size // 4), 0, 128, offset, size, 0)
+
+
+def spans(timeline, name, core=0):
+    """The spans of a track of a core."""
+    track = next(track for track in timeline.cores[core].tracks if track.name == name)
+    return list(track.spans)
+
+
+def activate(b, dst, src, function="exp", **options):
+    """Add an activation to a stream of the scalar engine."""
+    return b.add(
+        scalar.Activate, ACT, dst, src, ACTIVATIONS[function], None, 1.0, ReduceCommand.idle,
+        **options,
+    )  # fmt: skip
+
+
+def multiply(b, n=512, dtype="bfloat16", load=True):
+    """Add a product, and the load of its tile, to a stream of the tensor engine."""
+    if load:
+        b.add(tensor.LoadStationary, PE, sbuf(128, dtype), 0, 0)
+    b.add(tensor.MultiplyMoving, PE, psum(n), sbuf(n, dtype), True, 0, 0)
