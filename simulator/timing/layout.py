@@ -13,13 +13,11 @@ from isa.target import Target
 from simulator.timing import events as e
 from simulator.timing.assumptions import Assumptions
 from simulator.timing.plan import TimingPlan, running
+from simulator.timing.ports import PAIRS
 
 INTEGER, NUMBER = np.int64, np.float64
 _MODE = 14
 """The place of a template's descriptor mode in its row: the last."""
-
-PAIRS = ((Engine.vector, Engine.scalar), (Engine.vector, Engine.gpsimd))
-"""Engines that share memory ports."""
 
 
 def instruction_columns(plan: TimingPlan) -> list[np.ndarray]:

@@ -1,9 +1,4 @@
-"""Ports that engines share (ARCH2, ARCH3).
-
-On gen2 VectorE and GpSimd exclude each other from SBUF, VectorE and ScalarE from PSUM. Later
-generations exclude only from one PSUM bank, and VectorE's fast modes occupy the bus that it shares
-with GpSimd.
-"""
+"""Ports that engines share: which of them instructions occupy, by `isa.memory.PORT_CONFLICTS`."""
 
 from __future__ import annotations
 
@@ -17,6 +12,7 @@ from isa.columns import Integers
 from isa.columns.jit import jit_when_long
 from isa.cost_formula import elements
 from isa.enums import Engine, Memory
+from isa.memory import PORT_CONFLICTS, PortConflict
 from isa.spec import Instruction
 from isa.target import Target
 from simulator.timing import events as e
@@ -24,7 +20,10 @@ from simulator.timing.boxes import TemplateBoxes
 from simulator.timing.templates import TimedTemplate
 
 SHARED_PORT = 1 << 8
-"""Bit of a port mask for the bus that VectorE and GpSimd share; the bits below are PSUM banks."""
+"""Bit of a port mask for the port of SBUF that engines share; the bits below are PSUM banks."""
+
+PAIRS = tuple(dict.fromkeys(row.engines for row in PORT_CONFLICTS))
+"""Engines that share ports."""
 
 
 def occupied(
@@ -47,7 +46,7 @@ def occupied(
     shared = in_banks = None
     for core in {core for core, _ in streams}:
         engines = [engine for owner, engine in streams if owner == core]
-        if Engine.vector not in engines or not _SHARING & set(engines):
+        if not any(set(pair) <= set(engines) for pair in PAIRS):
             continue
         if shared is None or in_banks is None:
             shared, in_banks = _by_template(templates, boxes, target)
@@ -67,16 +66,16 @@ def occupied(
             mask[banked] |= found
             masks[here] = mask
             used[engine] = int(np.bitwise_or.reduce(mask, initial=0))
-        others = used.get(Engine.scalar, 0) | used.get(Engine.gpsimd, 0)
         for engine in engines:
             stream = number[core, engine]
-            wanted = others if engine is Engine.vector else used[Engine.vector]
+            wanted = 0
+            for pair in PAIRS:
+                if engine in pair:
+                    other = pair[1 - pair.index(engine)]
+                    wanted |= used.get(other, 0)
             masks[first[stream] : first[stream + 1]] &= wanted
     return masks
 
-
-_SHARING = {Engine.scalar, Engine.gpsimd}
-"""Engines that share ports with VectorE."""
 
 _PSUM = list(Memory).index(Memory.psum)
 
@@ -86,27 +85,36 @@ def _by_template(
 ) -> tuple[Integers, Integers]:
     """Of every template the ports that it occupies wherever its operands are, and whether it
     occupies the PSUM banks that they are in."""
+    conflicts = [row for row in PORT_CONFLICTS if target.generation in row.generations]
     found = []
     for number, template in enumerate(templates):
-        engine = template.instruction.engine
-        if template.kind != e.COMPUTE:
-            found.append((0, 0))
-            continue
-        memories = boxes.memories(number)
-        mask, banked = 0, int(Memory.psum in memories and engine is not Engine.gpsimd)
-        if banked and target.generation == 2:
-            mask, banked = SHARED_PORT - 1, 0
-        if Memory.sbuf in memories and engine in (Engine.vector, Engine.gpsimd):
-            slow = engine is Engine.vector and target.generation > 2
-            if not (slow and not _fast(template.instruction, target)):
-                mask |= SHARED_PORT
+        mask = banked = 0
+        memories = boxes.memories(number) if template.kind == e.COMPUTE else set()
+        for conflict in conflicts:
+            if conflict.memory in memories and _takes_part(template.instruction, conflict, target):
+                if conflict.same_bank:
+                    banked = 1
+                else:
+                    mask |= _WHOLE[conflict.memory]
         found.append((mask, banked))
     shared, in_banks = np.array(found, np.int64).reshape(len(found), 2).T.copy()
     return shared, in_banks
 
 
-def _fast(instruction: Instruction, target: Target) -> bool:
-    """Whether an instruction of VectorE runs in one of its fast modes."""
+_WHOLE = {Memory.sbuf: SHARED_PORT, Memory.psum: SHARED_PORT - 1}
+"""The ports of a memory that engines share whatever banks they access."""
+
+
+def _takes_part(instruction: Instruction, conflict: PortConflict, target: Target) -> bool:
+    """Whether an instruction of a memory occupies a port that two engines share."""
+    if instruction.engine not in conflict.engines:
+        return False
+    always = not conflict.fast_modes_only or instruction.engine is not conflict.engines[0]
+    return always or _is_fast(instruction, target)
+
+
+def _is_fast(instruction: Instruction, target: Target) -> bool:
+    """Whether an instruction runs in one of the fast modes of its engine."""
     assert instruction.row.cost is not None
     patterns = [v for v in instruction.values if isinstance(v, AccessPattern)]
     most = max((elements(p) for p in patterns), default=0)
