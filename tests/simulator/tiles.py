@@ -5,17 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
 from isa.dtypes import DTYPES
 from isa.enums import Engine
 from simulator.device_state import Arena, LoadedTiles
 from simulator.numerics.conversion import store
+from simulator.oracle import KERNELS, quiet
 from simulator.views import strided
 
 Array = np.ndarray[Any, Any]
 
 FLOATS = ("float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2", "float8_e4m3fn")
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32")
+
+
+SEEDS = st.integers(0, 2**16)
+ANY = st.sampled_from(FLOATS + INTEGERS)
+FLOAT = st.sampled_from(FLOATS)
 
 
 class State:
@@ -76,3 +83,29 @@ def rounded32(values: Array) -> Array:
 def same_bits(left: Array, right: Array) -> bool:
     """Equal shapes and equal bytes."""
     return left.shape == right.shape and left.tobytes() == right.tobytes()
+
+
+def run(name: str, *values: Any, state: Any = None) -> Any:
+    """Execute a row by its NumPy kernel."""
+    with quiet():
+        return KERNELS[name](state or State(), *values)
+
+
+def cast(values: Array, dtype: str) -> Array:
+    """fp32 values as they are stored in a dtype (conversions have tests of their own)."""
+    view = empty(dtype, *values.shape)
+    with quiet():
+        store(view, values.astype(np.float32))
+    return np.array(view)
+
+
+def canonical_sum(row: Array) -> np.float32:
+    """16 strided partial sums from 0, ascending, then lanes j and j + 8, 4, 2, 1."""
+    lanes = [np.float32(0)] * 16
+    for i, value in enumerate(row):
+        lanes[i % 16] = np.float32(lanes[i % 16] + value)
+    width = 8
+    while width:
+        lanes = [np.float32(lanes[j] + lanes[j + width]) for j in range(width)]
+        width //= 2
+    return lanes[0]
