@@ -4,9 +4,11 @@ import math
 
 import ml_dtypes
 import numpy as np
+import pytest
 
 import nki
 import nki.language as nl
+from isa.errors import NeuronError
 
 erf = np.vectorize(math.erf, otypes=[float])
 erfc = np.vectorize(math.erfc, otypes=[float])
@@ -160,3 +162,19 @@ def assert_close(actual, exact, ulps, absolute=0.0, message=""):
             f"{message} at {tuple(worst)}: {got[tuple(worst)]}, exactly {exact[tuple(worst)]}; "
             f"{np.sum(~same)} of {same.size} differ"
         )
+
+
+RNG = np.random.default_rng(11)
+"""Of all values that tests of `nki.language` draw."""
+
+
+def refusal(body, *inputs, target="trn2"):
+    """The code of the error that a body ends in."""
+    with pytest.raises(NeuronError) as caught:
+        run(body, *inputs, target=target)
+    return caught.value.code
+
+
+def random(*shape, dtype="float32"):
+    """Normally distributed numbers."""
+    return RNG.standard_normal(shape).astype(NUMPY[dtype])
