@@ -43,7 +43,7 @@ def test_reduction(name, shape, axis):
 
 @pytest.mark.parametrize("dtype", NUMPY)
 def test_reductions_of_every_dtype(dtype):
-    x = np.abs(RNG.integers(-3, 4, (4, 6)).astype(NUMPY[dtype]))
+    x = np.abs(RNG.integers(-3, 4, (4, 6))).astype(NUMPY[dtype])
     for name, function in REDUCTIONS.items():
         actual = run(lambda a, n=name: getattr(nl, n)(a, 1), x)
         assert actual.dtype == x.dtype
