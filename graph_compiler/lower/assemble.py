@@ -33,6 +33,7 @@ from graph_compiler.lower.expansions.custom_calls import called, top_k
 from graph_compiler.lower.expansions.extremes import places_of_extremes
 from graph_compiler.lower.expansions.windows import long_windows, select_and_scatter, short_windows
 from graph_compiler.lower.groups.moments import squares_of_variances
+from graph_compiler.lower.in_turns import TakeTurns
 from graph_compiler.lower.kernels import native_kernel
 from graph_compiler.lower.limits import PlanLimits
 from graph_compiler.lower.movement import known_places
@@ -49,7 +50,7 @@ from graph_compiler.lower.rewrites.factors import into_weights
 from graph_compiler.lower.rewrites.float8 import emulate
 from graph_compiler.lower.rewrites.layouts import orders_of_products, row_major_for_products
 from graph_compiler.lower.rewrites.masked_rows import zeros_of_masked_rows
-from graph_compiler.lower.rewrites.masks import visible_columns
+from graph_compiler.lower.rewrites.masks import masks_as_constants, visible_columns
 from graph_compiler.lower.rewrites.pairs import OPCODES, as_pairs, has_random_bits, is_wide
 from graph_compiler.lower.rewrites.ranges import narrow
 from graph_compiler.lower.rewrites.softmax import compared_choices, factors_behind_maxima
@@ -351,6 +352,7 @@ def _emitted(
     roll(block, [block.parameters[number] for number in taken.values()])
     device.squares.update(squares_of_variances(block))
     device.sorts.update(spans_of_sorts(block))
+    masks_as_constants(block, simplifier.evaluator)
     device.visible.update(visible_columns(block, simplifier.evaluator))
     device.row_major = row_major_for_products(block) | compared_choices(block)
     device.orders = orders_of_products(block)
@@ -388,7 +390,8 @@ def _emitted(
         for view in outputs:
             if view.buffer.size:
                 device.returned(view)
-    return Assembled(device.builder.kernel(), device.notes)
+    kernel = TakeTurns(device.first_of_steps).run(device.builder.kernel())
+    return Assembled(kernel, device.notes)
 
 
 def _result(device: DeviceProgram, value: Lazy, others: list[View]) -> View:

@@ -134,6 +134,7 @@ class DeviceProgram(GraphProgram):
         self.target = target
         self.saturates = False
         self.notes = LoweringNotes()
+        self.first_of_steps: set[Any] = set()  # the first node of tile IR of each
         self._types: dict[Buffer, str] = {}
         self._tensors: dict[Buffer, NkiTensor] = {}
         self._flat: dict[tuple[Buffer, str], NkiTensor] = {}

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from graph_compiler import parse_text
-from graph_compiler.lower.rewrites.masks import visible_columns
+from graph_compiler.lower.rewrites.masks import masks_as_constants, visible_columns
+from graph_compiler.schedule.nodes import Block
 from graph_compiler.schedule.simplify import Simplifier
 
 Array = np.ndarray[Any, Any]
@@ -16,9 +17,11 @@ Array = np.ndarray[Any, Any]
 AT, KEY = np.indices((6, 9))
 
 
-def visible(condition: str, choice: str = "select(all, x, l)", given: str = "") -> Array | None:
-    """How many of nine columns six rows of two heads see. `at`, `key`, `two`: the number of a row,
-    of a column, and 2."""
+def scheduled(
+    condition: str, choice: str = "select(all, x, l)", given: str = ""
+) -> tuple[Simplifier, Block]:
+    """A choice among nine columns of six rows of two heads. `at`, `key`, `two`: the number of a
+    row, of a column, and 2."""
     text = f"""HloModule masks
 larger {{ a = f32[] parameter(0)
  b = f32[] parameter(1)
@@ -39,7 +42,12 @@ ENTRY e {{
  ROOT m = f32[2,6] reduce(s, lowest), dimensions={{2}}, to_apply=larger
 }}"""
     simplifier = Simplifier(parse_text(text))
-    block = simplifier.block(simplifier.evaluator.module.entry)
+    return simplifier, simplifier.block(simplifier.evaluator.module.entry)
+
+
+def visible(condition: str, choice: str = "select(all, x, l)", given: str = "") -> Array | None:
+    """How many columns each row sees."""
+    simplifier, block = scheduled(condition, choice, given)
     found = [*visible_columns(block, simplifier.evaluator).values()]
     return found[0] if found else None
 
@@ -79,3 +87,21 @@ def test_masks_that_data_decide_are_not_known() -> None:
 
 def test_masks_that_hide_no_last_column_are_none() -> None:
     assert visible("seen = pred[6,9] compare(key, two), direction=GE") is None
+
+
+def test_known_conditions_are_constants() -> None:
+    """What the choice takes its condition from has what the comparison says."""
+    simplifier, block = scheduled("seen = pred[6,9] compare(key, at), direction=LE")
+    masks_as_constants(block, simplifier.evaluator)
+    (choice,) = [node for node in block.nodes if node.op == "select"]
+    condition = choice.operands[0]
+    assert (condition.op, condition.type, condition.dims) == ("constant", "pred", (2, 6, 9))
+    np.testing.assert_array_equal(condition.value, np.broadcast_to(KEY <= AT, (2, 6, 9)))
+
+
+def test_conditions_of_data_stay() -> None:
+    given = "limit = s32[6,9] parameter(1)"
+    condition = "seen = pred[6,9] compare(key, limit), direction=LE"
+    simplifier, block = scheduled(condition, given=given)
+    masks_as_constants(block, simplifier.evaluator)
+    assert all(node.operands[0].op != "constant" for node in block.nodes if node.op == "select")

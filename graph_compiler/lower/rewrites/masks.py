@@ -1,13 +1,14 @@
 """Choices whose conditions are known when a graph is compiled, such as causal masks.
 
 A mask that is made of positions alone, by comparisons and logic, is an array of truth values that
-can be computed here. Behind the last element of a row that is taken from a tensor, the row has the
-same number everywhere.
+can be computed here: the device loads it as a constant (`masks_as_constants`). Behind the last
+element of a row that is taken from a tensor, the row has the same number everywhere
+(`visible_columns`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,20 +24,40 @@ Array = np.ndarray[Any, Any]
 MOST = 1 << 26
 """Elements of a mask that are computed here at most."""
 
+STORED = 4 << 20
+"""Bytes of a mask that is a constant at most: larger ones the device computes, once a run."""
+
+
+def masks_as_constants(block: Block, evaluation: Evaluation) -> None:
+    """Have the same choices as those of `visible_columns` take their conditions from constants, in
+    a block and those inside of it."""
+    for node, taken, _ in _known_choices(block, compared_choices(block), evaluation):
+        if taken[_once(taken)].nbytes <= STORED:
+            form = [(node.operands[0].type, node.dims)]
+            node.operands = [Node("constant", form, [], value=taken), *node.operands[1:]]
+
 
 def visible_columns(block: Block, evaluation: Evaluation) -> dict[Node, Array]:
     """How many elements of each row of a choice end with the last one that is the tensor's, in a
     block and those inside of it. Choices are those between a tensor and one number, of which the
     largest is sought. None of choices that data decide."""
-    return _visible(block, compared_choices(block), evaluation)
+    found = {}
+    for node, taken, chosen in _known_choices(block, compared_choices(block), evaluation):
+        visible = _behind_last(~taken if chosen else taken)
+        if (visible < node.dims[-1]).any():
+            found[node] = visible
+    return found
 
 
-def _visible(block: Block, choices: set[Node], evaluation: Evaluation) -> dict[Node, Array]:
-    found: dict[Node, Array] = {}
+def _known_choices(
+    block: Block, choices: set[Node], evaluation: Evaluation
+) -> Iterator[tuple[Node, Array, bool]]:
+    """Choices between a tensor and one number, whether they take the first of both for each
+    element, and whether that is the number."""
     conditions = _Conditions(block, evaluation)
     for node in block.nodes:
         for inner in node.blocks:
-            found |= _visible(inner, choices, evaluation)
+            yield from _known_choices(inner, choices, evaluation)
         if node not in choices or len(node.dims) < 2:
             continue
         condition, *others = node.operands
@@ -44,12 +65,8 @@ def _visible(block: Block, choices: set[Node], evaluation: Evaluation) -> dict[N
         if numbers.count(True) != 1:
             continue
         taken = conditions.value(condition)
-        if taken is None or taken.shape != node.dims:
-            continue
-        visible = _behind_last(taken if numbers[1] else ~taken)
-        if (visible < node.dims[-1]).any():
-            found[node] = visible
-    return found
+        if taken is not None and taken.shape == node.dims:
+            yield node, taken, numbers[0]
 
 
 def _behind_last(visible: Array) -> Array:
