@@ -46,7 +46,7 @@ from graph_compiler.lower.places import graph_location
 from graph_compiler.lower.products.convolution import convolution, product_of_patches
 from graph_compiler.lower.products.product import DEVICE_PRODUCTS
 from graph_compiler.lower.rewrites.composites import recognise
-from graph_compiler.lower.rewrites.factors import into_weights
+from graph_compiler.lower.rewrites.factors import behind_products, into_weights
 from graph_compiler.lower.rewrites.float8 import emulate
 from graph_compiler.lower.rewrites.layouts import orders_of_products, row_major_for_products
 from graph_compiler.lower.rewrites.masked_rows import zeros_of_masked_rows
@@ -343,6 +343,7 @@ def _emitted(
         emulate(block)
     downcast(block, options)
     into_weights(block)
+    behind_products(block)
     zeros_of_masked_rows(block)
     factors_behind_maxima(block)
     demote(block, options)

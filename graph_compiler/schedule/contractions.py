@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from graph_compiler.schedule.nodes import Node
     from graph_compiler.schedule.schedule import Scheduler
 
-_EXACT_IN_BF16 = frozenset({"bf16", "s8", "f8e4m3fn", "f8e5m2", "f8e4m3", "f8e3m4"})
+EXACT_IN_BF16 = frozenset({"bf16", "s8", "f8e4m3fn", "f8e5m2", "f8e4m3", "f8e3m4"})
 """Types whose every number is one of bf16."""
 
 Axes = list[tuple[int, int]]
@@ -85,7 +85,7 @@ def narrow_source(value: Lazy) -> Lazy:
     """What was converted to fp32 from a type that bf16 holds, before the conversion."""
     if isinstance(value, ElementExpression) and value.op in _CONVERSIONS and value.type == "f32":
         (source,) = value.arguments
-        if source.type in _EXACT_IN_BF16:
+        if source.type in EXACT_IN_BF16:
             return source
     return value
 
@@ -96,7 +96,7 @@ _CONVERSIONS = frozenset({"convert"})
 def _operands(left: Lazy, right: Lazy, even: bool) -> tuple[Lazy, Lazy, bool]:
     """Both as bf16 where products of pairs are the same products, else as fp32."""
     narrow = narrow_source(left), narrow_source(right)
-    if even and has_pairs() and all(value.type in _EXACT_IN_BF16 for value in narrow):
+    if even and has_pairs() and all(value.type in EXACT_IN_BF16 for value in narrow):
         return converted(narrow[0], "bf16"), converted(narrow[1], "bf16"), True
     return converted(left, "f32"), converted(right, "f32"), False
 

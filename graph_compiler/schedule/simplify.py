@@ -1,9 +1,9 @@
 """Module to block: calls inlined, tuples taken apart, constants folded, equal operations merged.
 
 All of it is exact. A constant stays a NumPy view (a broadcast scalar takes one element), so that
-folding a broadcast costs nothing. What is folded otherwise has at most FOLDED elements, or LARGEST
-where it is looked up in a table, or where constants as large are moved or worked on element by
-element.
+folding a broadcast costs nothing; so does what a folded result repeats along a dimension. What is
+folded otherwise has at most FOLDED elements, or LARGEST where it is looked up in a table, or where
+constants as large are moved or worked on element by element.
 """
 
 from __future__ import annotations
@@ -44,7 +44,11 @@ Parts = Any
 """A node, a tuple of parts, or None for a token."""
 
 PURE = frozenset(
-    {*MOVES, "iota", "concatenate", "pad", "reduce", "dot", "gather", "clamp", "bitcast-convert"}
+    {
+        *MOVES,
+        *("iota", "concatenate", "pad", "reduce", "reduce-window", "dot", "gather", "clamp"),
+        "bitcast-convert",
+    }
 )
 """Opcodes that are not element-wise, and are merged and folded like those that are."""
 
@@ -82,6 +86,18 @@ def is_elementwise(row: type[HloOperator]) -> bool:
 def is_uniform(array: np.ndarray[Any, Any]) -> bool:
     """Whether an array is one element, repeated."""
     return all(stride == 0 or size == 1 for size, stride in zip(array.shape, array.strides))
+
+
+def _repeating(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array as a view of itself with one element along dimensions along which all are equal."""
+    if array.dtype.itemsize not in (1, 2, 4, 8):
+        return array
+    bits = array.view(f"u{array.dtype.itemsize}")
+    for axis, size in enumerate(array.shape):
+        first = (slice(None),) * axis + (slice(0, 1),)
+        if size > 1 and array.strides[axis] and (bits == bits[first]).all():
+            array, bits = (np.broadcast_to(one[first], one.shape) for one in (array, bits))
+    return array
 
 
 def _stored(array: np.ndarray[Any, Any]) -> int:
@@ -215,6 +231,8 @@ class Simplifier:
                 return np.broadcast_to(np.asarray(row.evaluate(item, values, self.evaluator)), dims)
         if not values and max(dims, default=0) > FOLDED:
             return None  # a count that long is left to the run
+        if item.opcode == "reduce-window" and _windows(item) > LARGEST:
+            return None
         if item.opcode == "gather":
             large = item.shape.size > LARGEST
         else:
@@ -225,7 +243,13 @@ class Simplifier:
         if large and item.opcode not in _VIEWED:
             return None
         with np.errstate(all="ignore"):
-            return np.asarray(row.evaluate(item, values, self.evaluator))
+            return _repeating(np.asarray(row.evaluate(item, values, self.evaluator)))
+
+
+def _windows(item: Instruction) -> int:
+    """The elements of all windows of a fold of windows."""
+    window = item.attribute("window").dimensions
+    return item.shape.size * math.prod(part.size for part in window)
 
 
 def _identity(node: Node) -> Any:
@@ -237,6 +261,12 @@ def _identity(node: Node) -> Any:
 
 def _unchanged(item: Instruction, operands: list[Node]) -> Node | None:
     """The operand that an operation returns as it is."""
+    if item.opcode in _NEUTRAL and item.shape.element_type == "pred":
+        for operand, other in (operands, operands[::-1]):
+            if _only(other) is _NEUTRAL[item.opcode]:
+                return operand
+    if item.opcode == "select" and _only(operands[0]) is not None:
+        return operands[1] if _only(operands[0]) else operands[2]
     check = _NO_CHANGE.get(item.opcode)
     if check is None or not operands:
         return None
@@ -251,6 +281,16 @@ def _unchanged(item: Instruction, operands: list[Node]) -> Node | None:
             return inner
     return None
 
+
+def _only(node: Node) -> bool | None:
+    """The truth value that all elements of a constant are; None of others."""
+    if node.op != "constant" or not node.value.size or not is_uniform(node.value):
+        return None
+    return bool(node.value[(0,) * node.value.ndim])
+
+
+_NEUTRAL = {"and": True, "or": False}
+"""Truth values that leave the other operand as it is."""
 
 _WIDER = frozenset({("bf16", "f32"), ("f16", "f32"), ("f32", "f64"), ("bf16", "f64")})
 _CONVERSIONS = frozenset({"convert"})

@@ -1,10 +1,16 @@
-"""Constant factors of products, as part of their constant weights.
+"""Constant factors of products.
 
-Before: `y = f32 multiply(f32 convolution(x, 0.5 0.25 ...), factors)`, a factor for each output;
-after: `y = f32 convolution(x, weights times factors)`, computed when the graph is compiled. The
-norm of a batch, which is a factor and a sum for each channel, is a sum then. Weights are fp32 as
-the graph has them, before options cast them: each product of a weight and a factor is rounded as
-often as the product of the sum and the factor was.
+Those of results become part of constant weights (`into_weights`). Before: `y = f32 multiply(f32
+convolution(x, 0.5 0.25 ...), factors)`, a factor for each output; after: `y = f32 convolution(x,
+weights times factors)`, computed when the graph is compiled. The norm of a batch, which is a factor
+and a sum for each channel, is a sum then. Weights are fp32 as the graph has them, before options
+cast them: each product of a weight and a factor is rounded as often as the product of the sum and
+the factor was.
+
+Those of both operands go behind the product, where operands without them are numbers of few bits
+(`behind_products`). Before, as PyTorch states attention: `f32 dot(f32 convert(q) * c, f32
+convert(k) * c)`; after: `f32 dot(f32 convert(q), f32 convert(k)) * (c * c)`. Its products are exact
+then, in a quarter of the time.
 """
 
 from __future__ import annotations
@@ -14,6 +20,8 @@ from typing import Any
 import numpy as np
 
 from graph_compiler.hlo.operators.convolution import places_of
+from graph_compiler.lower.rewrites.softmax import number_of, uniform
+from graph_compiler.schedule.contractions import EXACT_IN_BF16
 from graph_compiler.schedule.nodes import Block, Node
 
 _SINGLE = "f32"
@@ -66,6 +74,65 @@ def _scaled(node: Node, uses: dict[Node, int]) -> Node | None:
             new = Node("constant", [form], [], value=values)
             return Node(product.op, product.results, [image, new], product.instruction)
     return None
+
+
+def behind_products(block: Block) -> None:
+    """Multiply sums by what their operands are multiplied by, in a block and those inside of it."""
+    replaced: dict[Node, Node] = {}
+    nodes: list[Node] = []
+    for node in block.nodes:
+        for inner in node.blocks:
+            behind_products(inner)
+        node.operands = [replaced.get(operand, operand) for operand in node.operands]
+        made = _multiplied_behind(node) or [node]
+        replaced[node] = made[-1]
+        nodes += made
+    block.nodes = nodes
+    block.results = [replaced.get(result, result) for result in block.results]
+
+
+def _multiplied_behind(node: Node) -> list[Node] | None:
+    """What a product of scaled numbers of few bits is instead; None of other nodes."""
+    if node.op != "dot" or node.type != _SINGLE:
+        return None
+    made: list[Node] = []
+    operands, factor = [], 1.0
+    for operand in node.operands:
+        found = _unscaled(operand, made)
+        if found is None:
+            return None
+        operands.append(found[0])
+        factor *= found[1]
+    if operands == node.operands or not 1 / _MOST <= abs(factor) <= _MOST:
+        return None
+    plain = Node("dot", node.results, operands, node.instruction)
+    return [*made, plain, Node("multiply", node.results, [plain, uniform(factor, node)])]
+
+
+def _unscaled(node: Node, made: list[Node]) -> tuple[Node, float] | None:
+    """Numbers of few bits that a node scales and moves, and the factor; None of others. Nodes that
+    this takes are `made`."""
+    if node.op == "convert" and node.type == _SINGLE:
+        return (node, 1.0) if node.operands[0].type in EXACT_IN_BF16 else None
+    if node.op == "multiply":
+        for value, other in (node.operands, node.operands[::-1]):
+            factor = number_of(other)
+            found = None if factor is None else _unscaled(value, made)
+            if factor is not None and found is not None:
+                return found[0], found[1] * factor
+    if node.op not in _MOVED:
+        return None
+    found = _unscaled(node.operands[0], made)
+    if found is None or found[0] is node.operands[0]:
+        return found and (node, found[1])
+    made.append(Node(node.op, node.results, [found[0]], node.instruction))
+    return made[-1], found[1]
+
+
+_MOVED = frozenset({"reshape", "transpose", "broadcast", "slice"})
+
+_MOST = 2.0**16
+"""Factors up to this, and down to its reciprocal, leave sums of ordinary numbers ordinary."""
 
 
 def _outputs(node: Node) -> tuple[int, int] | None:

@@ -2,7 +2,8 @@
 
 A projection `x W + b` is often reshaped to heads and transposed before a product takes it. Stored
 in the layout of the heads it would be copied element by element. So it is stored row-major, and the
-product reads a strided view (`row_major_for_products`). The reverse holds for a product whose
+product reads a strided view (`row_major_for_products`). Where a product multiplies what conversions
+to fp32 widen, it reads what they convert. The reverse holds for a product whose
 result is transposed: the product writes it in the transposed layout at once (`orders_of_products`).
 """
 
@@ -12,9 +13,10 @@ import math
 from collections.abc import Iterator
 
 from graph_compiler.lower.rewrites.softmax import is_softmax_divisor
+from graph_compiler.schedule.contractions import EXACT_IN_BF16
 from graph_compiler.schedule.nodes import Block, Node
 
-_ORDERS = ("reshape", "transpose")
+_ORDERS = frozenset({"reshape", "transpose"})
 
 
 def row_major_for_products(block: Block) -> set[Node]:
@@ -28,17 +30,46 @@ def row_major_for_products(block: Block) -> set[Node]:
         for operand in node.operands:
             users.setdefault(operand, []).append(node)
     results = set(block.results)
+    passed: set[Node] = set()
+    """Nodes whose operand products read instead."""
     known: dict[Node, bool] = {}
     """Nodes that end in products alone, and whether another order is on the way."""
     for node in reversed(block.nodes):
         if node in results or node not in users:
             continue
         behind = [user for user in users[node] if user.op != "dot"]
-        if all(user.op in _ORDERS and user in known for user in behind):
+        if all(user in passed and user in known for user in behind):
             known[node] = any(user.op == "transpose" or known[user] for user in behind)
-            if known[node] and node.op not in _ORDERS:
+            if node.op in _ORDERS or _is_widened(node, users):
+                passed.add(node)
+            elif known[node]:
                 found.add(node)
     return found
+
+
+def _is_widened(node: Node, users: dict[Node, list[Node]]) -> bool:
+    """Whether a node widens numbers of few bits for products of such numbers alone."""
+    if not _widens(node):
+        return False
+    waiting = [node]
+    while waiting:
+        for user in users.get(waiting.pop(), []):
+            if user.op in _ORDERS:
+                waiting.append(user)
+            elif user.op != "dot" or not all(_widens(_ordered(o)) for o in user.operands):
+                return False
+    return True
+
+
+def _ordered(node: Node) -> Node:
+    """What a node has in another order."""
+    while node.op in _ORDERS:
+        (node,) = node.operands
+    return node
+
+
+def _widens(node: Node) -> bool:
+    return node.op in _ROUNDED and node.type == "f32" and node.operands[0].type in EXACT_IN_BF16
 
 
 def orders_of_products(block: Block) -> dict[Node, tuple[int, ...]]:

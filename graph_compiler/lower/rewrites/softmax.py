@@ -159,7 +159,7 @@ def _choice_before_factor(
 ) -> tuple[Node, float] | None:
     """The same of a choice between numbers and one number."""
     condition, *others = node.operands
-    numbers = [_number(one) for one in others]
+    numbers = [number_of(one) for one in others]
     if numbers.count(None) != 1:
         return None
     at = numbers.index(None)
@@ -184,16 +184,16 @@ def _scaled(node: Node) -> tuple[Node, float | None]:
     """What a node multiplies by one number, and the number; of others the node, and None."""
     if node.op in _FACTORS and node.type in _FLOATS:
         first, second = node.operands
-        factor = _number(second)
+        factor = number_of(second)
         if factor is not None and (node.op == "multiply" or math.frexp(factor)[0] == _HALF):
             return first, factor if node.op == "multiply" else 1 / factor
-        factor = _number(first)
+        factor = number_of(first)
         if factor is not None and node.op == "multiply":
             return second, factor
     return node, None
 
 
-def _number(node: Node) -> float | None:
+def number_of(node: Node) -> float | None:
     """The number that all elements of a constant are; None of others."""
     if node.op != "constant" or not node.value.size or not is_uniform(node.value):
         return None
