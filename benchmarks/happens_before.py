@@ -9,7 +9,7 @@ are lists of instructions, and not in columns, as the compiler makes them.
 
 Then programs of bodies of ten instructions on three engines, which work on tiles in turn: unrolled,
 each a loop of its own, only the last a loop, unrolled on two cores alike. A step is an instruction
-that the check follows: three rounds of each loop. "first" is the first check, which may load numba
+that the check follows: three rounds of each loop. "first" is the first check, which may load LLVM
 and compiled walks; then the best of some.
 """
 

@@ -32,9 +32,9 @@ import numpy as np
 import graph_compiler
 from graph_compiler.execute import execute
 from graph_compiler.execute.executable import Executable
+from isa.object_cache import Cache
 from nki.settings import threads_wanted
 from simulator.native.codegen.library import Library
-from simulator.native.codegen.object_cache import Cache
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "tests" / "graph_compiler")]
 

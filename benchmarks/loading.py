@@ -8,7 +8,7 @@ and from a container file, by one thread and by two, which run a slice each; eve
 process of its own. Seconds are of CPU time, as other programs may be at work.
 
 - "read": the container. "turns", "lives", "slices", "places": what `simulator.straight_line` finds
-  out, numba included where there is enough to walk; "records": what native code walks, LLVM too;
+  out, LLVM included where there is enough to walk; "records": what native code walks, LLVM too;
 - "all": to load, which has a few things more; "again": the same program once more, with all
   libraries loaded; "before": "all", when loading walked instruction objects (commit b67d210);
 - "MiB": by how much the process has grown at its largest.

@@ -44,7 +44,7 @@ DEPTH, EACH = 64, 6.16
 def main() -> None:
     wanted = [int(float(a)) for a in sys.argv[1:]] or [10**4, 10**5, 10**6, 10**7]
     print(f"{'instructions':>21}{'times':>12}{'and path':>12}{'and spans':>12}   million a second")
-    simulate(_program(max(wanted)), keep_spans=False)  # numba loads, or compiles
+    simulate(_program(max(wanted)), keep_spans=False)  # LLVM loads, or numba compiles
     simulate(unrolled(_program(max(wanted))), keep_spans=False)
     for what, made in (("loops", _program), ("static", lambda n: unrolled(_program(n)))):
         for count in wanted:

@@ -12,7 +12,7 @@ From the words of a row to a stored program:
 - `files`, `errors`: containers and assembler text; the error catalogue.
 
 `wording` and `sections` have names and tables of pages and reports, `gc_pause` pauses garbage
-collection, `packed_types` registers NumPy data types.
+collection, `packed_types` registers NumPy data types, `object_cache` keeps compiled code on disk.
 """
 
 __all__: list[str] = []

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from isa.errors import NeuronError
-from simulator.native.codegen.object_cache import key_of
+from isa.object_cache import key_of
 
 _PACKAGES = ("isa", "simulator", "nki", "graph_compiler")
 

@@ -40,8 +40,8 @@ from graph_compiler.schedule.steps import (
 from graph_compiler.schedule.structure import structure_digest
 from graph_compiler.schedule.views import Buffer, View
 from isa.errors import NeuronError
+from isa.object_cache import Cache
 from simulator.native.codegen.library import Library, library
-from simulator.native.codegen.object_cache import Cache
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction, Module

@@ -2,8 +2,8 @@
 
 This module has sorting, grouping and numbering of rows. `cells` finds boxes that share bytes, by
 sorting. `repetition` finds where a column repeats, and `rolled` folds such repeats into loops.
-`column_list` is a list that makes its items from columns when somebody asks. `jit` compiles plain
-loops over columns with numba, where there is enough to do.
+`column_list` is a list that makes its items from columns when somebody asks. `jit` runs plain
+loops over columns compiled, where there is enough to do, by `machine_code`, which numba makes.
 """
 
 from __future__ import annotations

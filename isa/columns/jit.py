@@ -4,8 +4,8 @@ Some analyses go from row to row with a state that no NumPy expression has: list
 clocks, live ranges. Such a walk is one plain function. As Python it runs on lists, which Python
 reads faster than arrays; compiled it runs on the arrays themselves. Both run the same source.
 
-numba loads, and compiles, when a walk first has as much work as pays for it. What it compiles is
-kept on disk beside the module, or in the user's cache where that folder cannot be written.
+What numba compiles is kept on disk, from where it loads quickly (`isa.columns.machine_code`). numba
+itself loads, and compiles, when a walk that is not there has as much work as pays for it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from typing import Any
 import numpy as np
 
 WORTH = 150_000
-"""Rows from which on a walk is compiled. Python takes 3 to 5 us a row, compiled code 0.1; loading
-numba and a compiled walk from disk takes 0.5 s, compiling one, once a machine, some 3 s."""
+"""Rows from which on a walk is compiled. Python takes 2 to 4 us a row, compiled code 0.1; compiling
+one takes, once a machine, 2 to 10 s."""
 
-_RUNNING = 4
-"""How much less is worth it once numba is loaded: another walk from disk takes some 10 ms then."""
+LOADED = 6, 150
+"""A walk that has been compiled is loaded where a process has had so small a part of that to walk;
+the second number is for where LLVM is loaded already. That takes 60 ms, a walk 0.2 to 3 ms."""
 
 FEW = 500
-"""Rows from which on a walk that has been compiled is quicker so."""
+"""Rows from which on a walk that has been loaded is quicker so."""
 
 
 class ColumnFunction:
@@ -38,12 +39,13 @@ class ColumnFunction:
         self.worth = worth
         self.__doc__ = function.__doc__
         self._written = tuple(names.index(name) for name in writes)
-        self._compiled: Callable[..., Any] | None = None
+        self._loaded, self._walked = False, 0
 
     def __call__(self, work: int, *columns: Any) -> Any:
         """Run on `columns`, arrays and numbers. `work` says how many rows there are to walk."""
-        if self.worthwhile(work):
-            return self.compiled(*columns)
+        compiled = self.compiled(work, columns)
+        if compiled is not None:
+            return compiled(*columns)
         plain = [
             column.tolist() if isinstance(column, np.ndarray) else column for column in columns
         ]
@@ -55,22 +57,21 @@ class ColumnFunction:
             column[...] = np.fromiter(values, column.dtype, column.size).reshape(column.shape)
         return result
 
-    def worthwhile(self, work: int) -> bool:
-        """Whether so many rows are walked faster compiled."""
-        loaded = self.worth // _RUNNING if "numba" in sys.modules else self.worth
-        return work >= (loaded if self._compiled is None else FEW)
+    def compiled(self, work: int, columns: tuple[Any, ...]) -> Callable[..., Any] | None:
+        """The function as machine code for such columns, where so many rows are walked faster by
+        that. (Columns may be tuples of columns here.)"""
+        if self._loaded:
+            if work < FEW:
+                return None
+        else:
+            self._walked += work
+            if LOADED["llvmlite" in sys.modules] * self._walked < self.worth:
+                return None
+        from isa.columns.machine_code import walk_of
 
-    @property
-    def compiled(self) -> Callable[..., Any]:
-        """The function as numba compiles it."""
-        if self._compiled is None:
-            import numba
-
-            try:
-                self._compiled = numba.njit(cache=True, nogil=True)(self.function)
-            except RuntimeError:  # the function's file is nowhere on disk
-                self._compiled = numba.njit(nogil=True)(self.function)
-        return self._compiled
+        found = walk_of(self.function, columns, work >= self.worth)
+        self._loaded |= found is not None
+        return found
 
 
 def jit_when_long(

@@ -16,10 +16,10 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
+from isa.object_cache import Cache, key_of
 from nki import settings
 from nki.fingerprint import Unknown, fingerprint
 from nki.kernel import Kernel
-from simulator.native.codegen.object_cache import Cache, key_of
 
 _TIMES: dict[Hashable, dict[str, Any]] = {}
 """Results of this process by content."""

@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from isa.object_cache import Cache, key_of
 from nki import progress
-from simulator.native.codegen.object_cache import Cache, key_of
 
 if TYPE_CHECKING:
     from isa.files.archive import Contents

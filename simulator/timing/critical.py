@@ -228,11 +228,11 @@ def walk(path: Path, plan: TimingPlan, dma_engines: int) -> CriticalPath:
         np.zeros(nodes, NUMBER),
     ]
     numbers = [path.last, path.until]
-    if _walk.worthwhile(nodes):
-        steps, stalls = _walk.compiled(*map(np.asarray, columns), *numbers)
-    else:
+    arrays = *map(np.asarray, columns), *numbers
+    compiled = _walk.compiled(nodes, arrays)
+    if compiled is None:
         columns = [c.tolist() if isinstance(c, np.ndarray) else c for c in columns]
-        steps, stalls = _walk.function(*columns, *numbers)
+    steps, stalls = compiled(*arrays) if compiled else _walk.function(*columns, *numbers)
     step, spent, waiting, ending, held = (np.asarray(column) for column in columns[-5:])
     waits = (waiting[:stalls].astype(INTEGER), ending[:stalls].astype(INTEGER), held[:stalls])
     return CriticalPath(Walked(plan, step[:steps], spent[: steps * PARTS], *waits))

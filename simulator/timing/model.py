@@ -420,18 +420,16 @@ class _LoopRun:
             bool(target.tile_loads_hidden.value),
         )  # fmt: skip
         record = [*self.nodes, *self.spans, *self.closed]
-        groups = [*fixed, None, list(self.state.values()), moved, record]
-        compiled = e.advance.worthwhile(len(self.code))
-        columns: list[Any] = []
-        for group in groups:
-            if group is None:
-                columns.append(numbers)
-            elif compiled:
-                columns.append(tuple(group))
-            else:
-                columns.append(tuple(column.tolist() for column in group))
-        found = (e.advance.compiled if compiled else e.advance.function)(*columns)
-        if not compiled:
+        groups = [*fixed, numbers, list(self.state.values()), moved, record]
+        columns: Any = tuple(map(tuple, groups))
+        compiled = e.advance.compiled(len(self.code), columns)
+        if compiled is None:
+            columns = [
+                group if group is numbers else tuple(column.tolist() for column in group)
+                for group in columns
+            ]
+        found = (compiled or e.advance.function)(*columns)
+        if compiled is None:
             self.state = dict(zip(self.state, columns[-3]))
             self.nodes, self.spans = list(columns[-1][:2]), list(columns[-1][2:6])
             self.closed = list(columns[-1][6:])

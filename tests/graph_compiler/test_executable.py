@@ -15,8 +15,8 @@ from graph_compiler.hlo import PRIMITIVE_TYPES
 from graph_compiler.schedule import simplify
 from graph_compiler.schedule.structure import structure_digest
 from isa.errors import NeuronError
+from isa.object_cache import Cache
 from simulator.native.codegen.library import Library
-from simulator.native.codegen.object_cache import Cache
 
 Array = np.ndarray[Any, Any]
 

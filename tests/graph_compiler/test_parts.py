@@ -29,7 +29,7 @@ from graph_compiler.schedule.parts import divided_words
 from graph_compiler.schedule.steps import Place
 from graph_compiler.schedule.views import Buffer
 from isa.errors import NeuronError
-from simulator.native.codegen.object_cache import Cache
+from isa.object_cache import Cache
 
 teams = importlib.import_module("graph_compiler.execute.teams")
 

@@ -14,8 +14,8 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.files.container import load_contents
 from isa.files.container import save as save_program
+from isa.object_cache import Cache
 from nki.verification import proofs, verify_program
-from simulator.native.codegen.object_cache import Cache
 
 
 @nki.jit
@@ -88,9 +88,7 @@ def test_a_container_is_proven_once(file, tmp_path, proven):
 
 
 def test_load_keeps_proofs_of_its_checker(file, tmp_path, proven, monkeypatch):
-    monkeypatch.setattr(
-        "simulator.native.codegen.object_cache._of_user", lambda: tmp_path / "cache"
-    )
+    monkeypatch.setattr("isa.object_cache._of_user", lambda: tmp_path / "cache")
     data = np.ones((4, 8), np.float32)
     for _ in range(2):
         np.testing.assert_array_equal(nki.load(file)(data), data + data)

@@ -12,7 +12,7 @@ from isa.columns import jit
 from isa.enums import DgeMode, Engine
 from isa.files.stream import Stream, in_columns
 from isa.machine import control, elementwise
-from simulator.timing import critical, events, simulate
+from simulator.timing import critical, dependences, events, plan, ports, simulate
 from simulator.timing.assumptions import NOTHING
 
 
@@ -78,7 +78,9 @@ def test_iterations_are_those_of_the_innermost_loop():
 def test_no_python_runs_for_each_instruction_of_a_long_program(monkeypatch):
     """Static instructions are laid out and timed in columns, by template."""
     monkeypatch.setattr(jit, "FEW", 0)
-    monkeypatch.setattr(jit.ColumnFunction, "worthwhile", lambda self, work: True)
+    walks = events.advance, critical._walk, dependences._look_back, plan._places, ports._banks
+    for walk in walks:
+        monkeypatch.setattr(walk, "worth", 0)
 
     def calls(copies):
         b = Builder()

@@ -18,12 +18,12 @@ from vector_rows import VECTOR_ROWS
 from isa.alu import ACTIVATIONS, ALU
 from isa.enums import Engine, ReduceCommand
 from isa.machine.tensor import LoadStationary
+from isa.object_cache import Cache
 from simulator import native
 from simulator.kernels import fixed
 from simulator.native.codegen import levels as native_levels
 from simulator.native.codegen.levels import GENERATING, CpuLevel, Form, levels, of_host
 from simulator.native.codegen.library import Library, host_levels
-from simulator.native.codegen.object_cache import Cache
 from simulator.native.codegen.rates import pairs_pay
 from simulator.native.matmul import plans as matmul
 from simulator.native.matmul.gemm import MultiplyKernel

@@ -13,11 +13,11 @@ from tiles import State
 
 from isa.enums import Engine
 from isa.machine.elementwise import TensorCopy
+from isa.object_cache import Cache
 from simulator import native
 from simulator.kernels import fixed
 from simulator.native.codegen import library as library_module
 from simulator.native.codegen.library import Library
-from simulator.native.codegen.object_cache import Cache
 from simulator.native.codegen.text import FunctionText
 from simulator.native.plans import table
 from simulator.native.rows.copy import CopyRows

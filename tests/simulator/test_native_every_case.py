@@ -26,10 +26,10 @@ from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.fields import Kind
 from isa.machine import MACHINE_INSTRUCTIONS
+from isa.object_cache import Cache
 from simulator import native
 from simulator.native.codegen.levels import CpuLevel
 from simulator.native.codegen.library import Library, host_levels, library
-from simulator.native.codegen.object_cache import Cache
 from simulator.native.matmul import plans as matmul
 from simulator.native.plans import table
 from simulator.views import Indirect, dtype_name

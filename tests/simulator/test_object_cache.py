@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.native.codegen import object_cache
+from isa import object_cache
+from isa.object_cache import Cache
 from simulator.native.codegen.levels import Form
 from simulator.native.codegen.library import Library, library
-from simulator.native.codegen.object_cache import Cache
 from simulator.native.matmul.gemm_image import HEADER, LINE, Image, Word, image_bytes
 
 pytestmark = pytest.mark.skipif(library() is None, reason="there is no LLVM")

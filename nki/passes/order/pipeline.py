@@ -69,10 +69,6 @@ SMALLER, LEAST = 0.85, 0.7
 """The part of a memory that is filled where places by round robin are not found, and the least one
 with which less is tried: what fits tightly leaves no gap that is large enough."""
 
-WALKED = 8
-"""Rows of a list schedule without tensors that take as long as an operation of a body here: all its
-stretches are ordered with each of `WINDOWS`, and each operation is asked whether there is room."""
-
 _MEMORIES = (Memory.sbuf, Memory.psum)
 
 
@@ -462,8 +458,7 @@ class _PipelinedStretch:
         if self.waits_for_places:
             uses = self.uses._replace(load=self.uses.load.copy())
         times = *waiting_ns(self.body.target), NEVER, window
-        work = WALKED * max(which.size, len(self.body.body))
-        spent = list_schedule(work, *ends, *columns, *times, *uses, order)
+        spent = list_schedule(which.size, *ends, *columns, *times, *uses, order)
         left = np.minimum.accumulate(order[::-1])[::-1]
         return _Found(order.tolist(), spent, window, int((order - left).max()))
 

@@ -5,5 +5,5 @@
 2. What is computed: `ports` (number formats), `expressions` (scalar expressions), `iterated`
    (functions by iteration), `fused` (multiply-adds).
 3. What the CPU has and how fast it is: `levels`, `rates`.
-4. `library` compiles and calls what a description generates, and `object_cache` keeps it on disk.
+4. `library` compiles and calls what a description generates; `isa.object_cache` keeps it on disk.
 """

@@ -2,7 +2,7 @@
 
 A micro-kernel is a frozen dataclass whose fields say all that its code depends on; `text(name)`
 gives its LLVM assembly. There is no pass pipeline: the text is written the way that it should run,
-and compiling one takes milliseconds. Objects are cached by `simulator.native.codegen.object_cache`.
+and compiling one takes milliseconds. Objects are cached by `isa.object_cache`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
+from isa.object_cache import Cache, key_of
 from simulator.native.codegen.levels import GENERATING, CpuLevel, levels, of_host
-from simulator.native.codegen.object_cache import Cache, key_of
 
 Function = Callable[[Any], None]
 """Takes a ctypes array of int64 argument words."""
