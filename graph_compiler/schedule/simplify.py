@@ -265,8 +265,12 @@ def _unchanged(item: Instruction, operands: list[Node]) -> Node | None:
         for operand, other in (operands, operands[::-1]):
             if _only(other) is _NEUTRAL[item.opcode]:
                 return operand
-    if item.opcode == "select" and _only(operands[0]) is not None:
-        return operands[1] if _only(operands[0]) else operands[2]
+    if item.opcode in _CHOICES:
+        condition, *choices = operands
+        if _only(condition) is not None:
+            return choices[0] if _only(condition) else choices[1]
+        same = (condition.type, condition.dims) == (item.shape.element_type, item.shape.dimensions)
+        return condition if same and [*map(_only, choices)] == [True, False] else None
     check = _NO_CHANGE.get(item.opcode)
     if check is None or not operands:
         return None
@@ -294,6 +298,9 @@ _NEUTRAL = {"and": True, "or": False}
 
 _WIDER = frozenset({("bf16", "f32"), ("f16", "f32"), ("f32", "f64"), ("bf16", "f64")})
 _CONVERSIONS = frozenset({"convert"})
+
+_CHOICES = frozenset({"select"})
+"""Opcodes that return their first operand where they choose between true and false."""
 
 _NO_CHANGE: dict[str, Callable[[Any], bool]] = {
     "reshape": lambda item: True,

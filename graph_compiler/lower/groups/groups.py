@@ -11,10 +11,11 @@ tile of rows the first product, its softmax, and the product with the values.
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import accumulate, chain, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -152,8 +153,11 @@ def _counts(steps: Sequence[Any]) -> list[tuple[int, ...]]:
     of a batch, and those of products."""
     found: Counter[int] = Counter()
     batches: Counter[tuple[int, ...]] = Counter()
+    products: dict[tuple[int, ...], None] = {}
+    nests: dict[tuple[int, ...], None] = {}
     for step in steps:
         if isinstance(step, Contraction):
+            products.update(dict.fromkeys(product_counts(step)))
             batches.update(product_counts(step))
             continue
         loop, _ = nest_of(step)
@@ -161,12 +165,30 @@ def _counts(steps: Sequence[Any]) -> list[tuple[int, ...]]:
         axes = axes_of(loop.counts, operands, loop.reduced)
         if len(axes) > 2 and loop.fold is None:  # images, and their rows
             batches[axes[0].count, axes[1].count] += 1
+        nests[tuple(axis.count for axis in axes if not axis.reduced)] = None
         for axis in axes:
             if not axis.reduced and axis.count >= LEAST_ROWS:
                 found[axis.count] += 1 + 2 * (loop.fold is not None)
     alone = [(count,) for count, _ in found.most_common(4)]
-    some = [counts for counts, _ in batches.most_common(4) if counts[-1] >= LEAST_ROWS]
-    return list(dict.fromkeys(chain(alone, some)))
+    some = [counts for counts, _ in batches.most_common(4)]
+    some += filter(None, (_common_parts(one, other) for one, other in product(products, nests)))
+    large = [counts for counts in some if counts[-1] >= LEAST_ROWS]
+    return list(dict.fromkeys(chain(alone, large)))
+
+
+def _common_parts(rows: Sequence[int], nest: Sequence[int]) -> tuple[int, ...]:
+    """The counts of a product's rows, of which more are those of a batch: as a nest has them that
+    goes through heads and their rows. Nothing where they do not divide one another.
+
+    >>> _common_parts((2, 2048), (8, 512, 512)), _common_parts((3, 64), (4, 48))
+    ((2, 4, 512), ())
+    """
+    total = math.prod(rows)
+    inside = {count for count in accumulate(nest, operator.mul) if count < total}
+    counts = sorted({1, *accumulate(rows, operator.mul), *inside})
+    if any(larger % smaller for smaller, larger in pairwise(counts)):
+        return ()
+    return tuple(larger // smaller for smaller, larger in pairwise(counts))
 
 
 def grouped(device: DeviceProgram, steps: Sequence[Any], uses: Counter[Buffer]) -> Iterator[Any]:

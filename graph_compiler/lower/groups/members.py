@@ -134,6 +134,14 @@ class RowNest(_BatchRows):
         """Whether an operand is the same for all rows."""
         return not any(axis.strides[operand] for axis in (*self.batch, self.rows))
 
+    @cached_property
+    def repeated(self) -> frozenset[int]:
+        """Leaves that are the same in all elements of a batch of several."""
+        batch = [axis for axis in self.batch if axis.count > 1]
+        leaves = range(len(self.loop.leaves))
+        same = (n for n in leaves if not any(axis.strides[1 + n] for axis in batch))
+        return frozenset(same if batch else ())
+
 
 TARGET, LEFT, RIGHT = range(3)
 """The operands of a product."""

@@ -40,6 +40,7 @@ from graph_compiler.lower.groups.scalar_sums import moved_to_scalar
 from graph_compiler.lower.groups.transposed_products import Right, with_transposed
 from graph_compiler.lower.nests.elementwise import (
     Folding,
+    Known,
     Nest,
     tiling_room,
     types_of,
@@ -119,6 +120,7 @@ class RowGroupEmitter(RowProducts):
         self.seen: int | None = None
         self.made: dict[Buffer, list[NkiTensor]] = {}
         self.loaded: dict[Any, NkiTensor] = {}
+        self.common: dict[int, dict[Any, Known]] = {}
 
     def _held(self, buffer: Buffer) -> list[NkiTensor]:
         """The tiles that have all rows of a buffer, one for each tile of rows; or none."""
@@ -527,6 +529,7 @@ class RowGroupEmitter(RowProducts):
         operands, offsets = self._operands(number, member, tile, tiles, fixed)
         own = self.own_tiling(tiling, tile.rows, tile.step, at_once)
         nest = Nest(device, loop, operands, number in self.on_scalar)
+        self._share(nest, number, member)
         offsets = offsets[: len(own.partition.strides)]
         if number in self.moments:
             source = member.uses[1]
@@ -626,6 +629,7 @@ class RowGroupEmitter(RowProducts):
         tiling = tiled(Axis(rows, member.rows.strides), [Axis(columns, axis.strides)], columns)
         with device.builder.at(device.place_in_graph(member.loop)):
             nest = Nest(device, member.loop, operands, number in self.on_scalar)
+            self._share(nest, number, member)
             folded = number in self.summed.values()
             assert isinstance(product, RowProduct)
             width = block_of(product)
@@ -640,6 +644,14 @@ class RowGroupEmitter(RowProducts):
                 parts = tile.totals[number]
                 tile.totals[number] = device.tile((rows, 1), "float32")
                 self._fold_blocks(member, parts, tile.totals[number])
+
+    def _share(self, nest: Nest, number: int, member: RowNest) -> None:
+        """Have a nest compute once what all elements of the batch have in common, such as masks,
+        where that has room."""
+        elements = -(-self.count // PARTITIONS) * math.prod(axis.count for axis in member.inner)
+        nest.repeated = member.repeated
+        if nest.repeated and self.is_straight() and elements <= _COMMON:
+            nest.common = self.common.setdefault(number, {})
 
     def _is_read_again(self, member: RowNest, operand: int) -> bool:
         """Whether others, or other elements of the batch, read the same tiles of an operand."""
@@ -679,6 +691,9 @@ _PART = 256
 
 _PIECE = 512
 """Elements of a row that are a part of their own, where there are several parts."""
+
+_COMMON = 4096
+"""Elements of a partition that all elements of a batch have in common, at most."""
 
 _FIXED = 4096
 """Elements of an operand that is the same for all rows, up to which it is kept."""

@@ -8,7 +8,7 @@ computed once there.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -129,16 +129,23 @@ def _of_rows_alone(loop: LoopNest, tiling: Tiling) -> list[int]:
     axes = (*tiling.free, *(item.axis for item in tiling.outer))
     if any(item.target == "partition" for item in tiling.outer):
         return []
-    found = {
-        number
-        for number in range(len(loop.leaves))
-        if not any(axis.strides[1 + number] for axis in axes)
-    }
-    leaves = len(loop.leaves)
-    for number, step in enumerate(loop.steps[:-1], leaves):
+    return made_of(
+        loop,
+        {
+            number
+            for number in range(len(loop.leaves))
+            if not any(axis.strides[1 + number] for axis in axes)
+        },
+    )
+
+
+def made_of(loop: LoopNest, leaves: Iterable[int]) -> list[int]:
+    """Steps before the last that are made of some leaves alone, and of numbers."""
+    found = {*leaves}
+    for number, step in enumerate(loop.steps[:-1], len(loop.leaves)):
         if (step.arguments and found.issuperset(step.arguments)) or step.op == "literal":
             found.add(number)
-    return sorted(number for number in found if number >= leaves)
+    return sorted(number for number in found if number >= len(loop.leaves))
 
 
 def _live(loop: LoopNest) -> int:
@@ -159,6 +166,10 @@ def _live(loop: LoopNest) -> int:
             if argument >= leaves and last[argument] == number
         )
     return most
+
+
+Known = dict[int, Value | None]
+"""Values of steps, by their numbers; None of those that are not computed yet."""
 
 
 class Nest:
@@ -182,8 +193,12 @@ class Nest:
         self.on_scalar = on_scalar
         self.totals: list[NkiTensor] = []
         """Where the sums of the results along rows are wanted, if they are, tile by tile."""
-        self.known: dict[int, Value | None] | None = None
+        self.known: Known | None = None
         """Values that all tiles of some rows have in common, once they are computed."""
+        self.common: dict[Any, Known] | None = None
+        """The same of all elements of a batch, tile by tile."""
+        self.repeated: frozenset[int] = frozenset()
+        """Leaves that are the same in all elements of the batch."""
 
     def emit(
         self, tiling: Tiling, offsets: Sequence[Any] | None = None, rolled: bool = True
@@ -272,10 +287,22 @@ class Nest:
     def value(self, tiling: Tiling, tile: NestTile, room: NkiTensor | None = None) -> Value:
         """The last step's value for a tile, computed in `room` where that has its form."""
         values = self._values(tiling, tile)
-        steps = self.loop.steps
         total = self.totals.pop(0) if self.totals else None
-        rows, known = tile.sizes[0], self.known
-        return evaluate(steps, values, room, rows, total, self.on_scalar, known)[-1]
+        rows = tile.sizes[0]
+        memories = [known for known in (self.known, self._common(tile)) if known is not None]
+        known = {number: value for one in memories for number, value in one.items()}
+        found = evaluate(self.loop.steps, values, room, rows, total, self.on_scalar, known)[-1]
+        for memory in memories:
+            memory.update({number: known[number] for number in memory})
+        return found
+
+    def _common(self, tile: NestTile) -> Known | None:
+        """The values of a tile that all elements of the batch have."""
+        if self.common is None:
+            return None
+        places = tuple(tile.offsets[1 + leaf] for leaf in sorted(self.repeated))
+        numbers = made_of(self.loop, self.repeated)
+        return self.common.setdefault((tile.sizes, places), dict.fromkeys(numbers))
 
     def narrow(self, tiling: Tiling, tile: NestTile) -> Value:
         """The last step's value for a tile, or what that step widens: engines read it as it is."""
