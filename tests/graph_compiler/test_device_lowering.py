@@ -1,90 +1,19 @@
-"""Graphs on the simulated device, part by part: tiles of nests, groups of nests, functions that are
-recognised, 64-bit integers, products, sorts, control flow. The evaluator of the operator table, or
-NumPy, says what results must be."""
+"""Graphs on the simulated device, part by part: groups of nests, folds, sorts, control flow,
+copies.
+The evaluator of the operator table, or NumPy, says what results must be."""
 
 from __future__ import annotations
-
-from collections import Counter
-from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from on_device import TARGET, assert_as_evaluated, on_device
 
 from graph_compiler import compile, evaluate, parse_text
 from graph_compiler.lower.control import flow
-from graph_compiler.lower.nests import nest
-from graph_compiler.lower.rewrites.composites import COMPOSITES, recognise
-from graph_compiler.lower.rewrites.ranges import narrow
-from graph_compiler.schedule.simplify import Simplifier
 from isa.errors import NeuronError
 from isa.target import TARGETS
-from nki.ir.builder.builder import Builder
-
-TARGET = "trn2"
-
-
-def on_device(text: str, *inputs: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
-    return compile(parse_text(text), TARGET)(*inputs)
-
-
-def assert_as_evaluated(
-    text: str, *inputs: np.ndarray[Any, Any], tolerance: float = 0.0
-) -> list[np.ndarray[Any, Any]]:
-    """The device's results are the evaluator's, up to a part of the largest element."""
-    found = on_device(text, *inputs)
-    for here, wanted in zip(found, evaluate(parse_text(text), *inputs), strict=True):
-        assert (here.dtype, here.shape) == (wanted.dtype, wanted.shape)
-        a, b = here.astype(np.float64), wanted.astype(np.float64)
-        scale = np.abs(b[np.isfinite(b)]).max(initial=0.0)
-        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * scale)
-    return found
-
-
-# Tiles
-
-
-@st.composite
-def nests(draw: st.DrawFn) -> tuple[list[nest.Axis], int, bool]:
-    counts = draw(st.lists(st.integers(1, 300), min_size=1, max_size=4))
-    flags = draw(st.lists(st.booleans(), min_size=len(counts), max_size=len(counts)))
-    steps, step = [], 1
-    for count in reversed(counts):
-        steps.insert(0, step)
-        step *= count
-    axes = [
-        nest.Axis(count, (stride,), flag)
-        for count, stride, flag in sorted(zip(counts, steps, flags), key=lambda item: item[2])
-    ]
-    return axes, draw(st.integers(1, 700)), draw(st.booleans())
-
-
-@settings(max_examples=60, deadline=None)
-@given(nests())
-def test_tiles_cover_a_nest_once(case: tuple[list[nest.Axis], int, bool]) -> None:
-    axes, room, reduced = case
-    total = int(np.prod([axis.count for axis in axes]))
-    if total > 1 << 17:
-        return
-    builder = Builder(TARGET)
-    for tiling in nest.tilings(axes, 1, room, reduced):
-        seen: list[np.ndarray[Any, Any]] = []
-
-        def visit(tile: nest.NestTile, tiling: nest.Tiling, seen: Any = seen) -> None:
-            assert tile.sizes[0] <= nest.PARTITIONS
-            assert len(tile.sizes) <= 1 + nest.FREE_RANK
-            assert np.prod(tile.sizes[1:]) <= max(1, room)
-            places = np.array([tile.offsets[0]])
-            for axis, size in zip((tiling.partition, *tiling.free), tile.sizes):
-                places = (places[:, None] + np.arange(size) * axis.strides[0]).reshape(-1)
-            seen.append(places)
-
-        for part, offsets in tiling.parts():
-            nest.each_tile(builder, part, partial(visit, tiling=part), None, None, offsets, False)
-        assert np.array_equal(np.sort(np.concatenate(seen)), np.arange(total))
-
 
 # Groups
 
@@ -182,128 +111,6 @@ def test_folds_along_any_dimensions(
         wanted = np.maximum(x.max(tuple(axes)), np.float32(initial))
     scale = np.abs(x).sum(tuple(axes)) + abs(float(initial))
     assert np.all(np.abs(found - wanted) <= tolerance * scale)
-
-
-# Functions
-
-_FUNCTION = """HloModule function
-ENTRY e {
- x = TYPE[5,7] parameter(0)
- one = TYPE[] constant(1)
- ones = TYPE[5,7] broadcast(one), dimensions={}
- c = TYPE[] constant(SCALE)
- cs = TYPE[5,7] broadcast(c), dimensions={}
- sx = TYPE[5,7] multiply(x, cs)
- n = TYPE[5,7] negate(sx)
- y = TYPE[5,7] exponential(n)
- d = TYPE[5,7] add(y, ones)
- q = TYPE[5,7] divide(ones, d)
- ROOT r = TYPE[5,7] multiply(x, q)
-}"""
-
-
-@pytest.mark.parametrize("type", ["f32", "bf16"])
-@pytest.mark.parametrize(
-    "scale, name", [("1", "silu"), ("1.702", "gelu_apprx_sigmoid"), ("1.4", "sigmoid")]
-)
-def test_functions_are_recognised_by_their_values(type: str, scale: str, name: str) -> None:
-    """x * sigmoid(1.4 x) has no name, but what it multiplies by has."""
-    module = parse_text(_FUNCTION.replace("TYPE", type).replace("SCALE", scale))
-    block = Simplifier(module).block(module.entry)
-    recognise(module, block)
-    found = Counter(node.op for node in block.uses() if node.op in COMPOSITES)
-    assert found == {name: 1}
-
-
-def test_a_recognised_function_is_as_precise_as_its_operations() -> None:
-    x = np.linspace(-30, 30, 35, dtype=np.float32).reshape(5, 7)
-    text = _FUNCTION.replace("TYPE", "f32").replace("SCALE", "1")
-    assert_as_evaluated(text, x, tolerance=1e-6)
-
-
-# 64-bit integers
-
-_COUNTED = """HloModule counted
-ENTRY e {
- i = u64[40,50] iota(), iota_dimension=0
- w = u64[] constant(FACTOR)
- ws = u64[40,50] broadcast(w), dimensions={}
- p = u64[40,50] multiply(i, ws)
- j = u64[40,50] iota(), iota_dimension=1
- k = u64[40,50] add(p, j)
- s = u64[] constant(32)
- ss = u64[40,50] broadcast(s), dimensions={}
- h = u64[40,50] shift-right-logical(k, ss)
- low = u32[40,50] convert(k)
- high = u32[40,50] convert(h)
- a = u32[40,50] parameter(0)
- x = u32[40,50] add(a, low)
- y = u32[40,50] add(a, high)
- ROOT t = (u32[40,50], u32[40,50]) tuple(x, y)
-}"""
-
-
-def test_64_bit_integers_that_fit_are_narrowed() -> None:
-    a = np.arange(2000, dtype=np.uint32).reshape(40, 50)
-    assert_as_evaluated(_COUNTED.replace("FACTOR", "50"), a)
-
-
-def test_64_bit_integers_that_do_not_fit_are_refused() -> None:
-    text = _COUNTED.replace("iota(), iota_dimension=0", "parameter(1)")
-    with pytest.raises(NeuronError) as caught:
-        compile(parse_text(text.replace("FACTOR", "50")), TARGET)
-    assert caught.value.code == "hlo-not-compiled"
-
-
-def test_ranges_leave_results_and_wide_values_alone() -> None:
-    module = parse_text(
-        "HloModule m\nENTRY e {\n x = s64[4] iota(), iota_dimension=0\n"
-        " ROOT y = s64[4] add(x, x)\n}"
-    )
-    block = Simplifier(module).block(module.entry)
-    narrow(block)
-    assert [result.type for result in block.results] == ["s64"]
-
-
-# Products
-
-_DOT = """HloModule dot
-ENTRY e {
- x = TYPE[XS] parameter(0)
- y = TYPE[YS] parameter(1)
- ROOT r = RESULT dot(x, y), lhs_batch_dims={B}, rhs_batch_dims={B},
-  lhs_contracting_dims={L}, rhs_contracting_dims={R}
-}"""
-
-
-@settings(max_examples=12, deadline=None)
-@given(
-    st.sampled_from([None, 1, 3, 20]),
-    st.tuples(*[st.sampled_from([1, 5, 64, 130, 200])] * 3),
-    st.booleans(),
-    st.booleans(),
-)
-def test_products_of_any_layout(
-    batch: int | None, sizes: tuple[int, int, int], left: bool, right: bool
-) -> None:
-    rows, depth, columns = sizes
-    rng = np.random.default_rng(rows + depth)
-    before = [] if batch is None else [batch]
-    xs = [*before, *((depth, rows) if left else (rows, depth))]
-    ys = [*before, *((columns, depth) if right else (depth, columns))]
-    first = len(before)
-    text = _DOT.replace("RESULT", f"f32[{','.join(map(str, [*before, rows, columns]))}]")
-    for name, value in {
-        "TYPE": "f32",
-        "XS": ",".join(map(str, xs)),
-        "YS": ",".join(map(str, ys)),
-        "{B}": "{0}" if before else "{}",
-        "{L}": f"{{{first if left else first + 1}}}",
-        "{R}": f"{{{first + 1 if right else first}}}",
-    }.items():
-        text = text.replace(name, value)
-    x, y = rng.standard_normal(xs).astype(np.float32), rng.standard_normal(ys).astype(np.float32)
-    assert_as_evaluated(text, x, y, tolerance=2e-6)
 
 
 # Sorts, control flow, moved blocks
@@ -464,23 +271,6 @@ ENTRY e {{
 }}""",
         np.arange(36, dtype=np.int32).reshape(9, 4),
         np.array([3, -1, 99, 0, 5], np.int32),
-    )
-
-
-def test_products_take_operands_that_lie_backwards() -> None:
-    more = (
-        "lhs_batch_dims={0}, lhs_contracting_dims={1}, rhs_batch_dims={0}, rhs_contracting_dims={1}"
-    )
-    assert_as_evaluated(
-        f"""
-HloModule m
-ENTRY e {{
-  p = f32[12,12] parameter(0)
-  q = f32[12,2] slice(p), slice={{[0:12:1],[7:11:3]}}
-  back = f32[12,2] reverse(q), dimensions={{1}}
-  ROOT r = f32[12] dot(back, q), {more}
-}}""",
-        np.arange(144, dtype=np.float32).reshape(12, 12),
     )
 
 

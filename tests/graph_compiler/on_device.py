@@ -1,0 +1,28 @@
+"""Graphs as text on the simulated device, against the evaluator of the operator table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graph_compiler import compile, evaluate, parse_text
+
+TARGET = "trn2"
+
+
+def on_device(text: str, *inputs: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+    return compile(parse_text(text), TARGET)(*inputs)
+
+
+def assert_as_evaluated(
+    text: str, *inputs: np.ndarray[Any, Any], tolerance: float = 0.0
+) -> list[np.ndarray[Any, Any]]:
+    """The device's results are the evaluator's, up to a part of the largest element."""
+    found = on_device(text, *inputs)
+    for here, wanted in zip(found, evaluate(parse_text(text), *inputs), strict=True):
+        assert (here.dtype, here.shape) == (wanted.dtype, wanted.shape)
+        a, b = here.astype(np.float64), wanted.astype(np.float64)
+        scale = np.abs(b[np.isfinite(b)]).max(initial=0.0)
+        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * scale)
+    return found

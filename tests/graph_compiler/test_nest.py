@@ -1,0 +1,54 @@
+"""Tiles of nests of loops."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from on_device import TARGET
+
+from graph_compiler.lower.nests import nest
+from nki.ir.builder.builder import Builder
+
+
+@st.composite
+def nests(draw: st.DrawFn) -> tuple[list[nest.Axis], int, bool]:
+    counts = draw(st.lists(st.integers(1, 300), min_size=1, max_size=4))
+    flags = draw(st.lists(st.booleans(), min_size=len(counts), max_size=len(counts)))
+    steps, step = [], 1
+    for count in reversed(counts):
+        steps.insert(0, step)
+        step *= count
+    axes = [
+        nest.Axis(count, (stride,), flag)
+        for count, stride, flag in sorted(zip(counts, steps, flags), key=lambda item: item[2])
+    ]
+    return axes, draw(st.integers(1, 700)), draw(st.booleans())
+
+
+@settings(max_examples=60, deadline=None)
+@given(nests())
+def test_tiles_cover_a_nest_once(case: tuple[list[nest.Axis], int, bool]) -> None:
+    axes, room, reduced = case
+    total = int(np.prod([axis.count for axis in axes]))
+    if total > 1 << 17:
+        return
+    builder = Builder(TARGET)
+    for tiling in nest.tilings(axes, 1, room, reduced):
+        seen: list[np.ndarray[Any, Any]] = []
+
+        def visit(tile: nest.NestTile, tiling: nest.Tiling, seen: Any = seen) -> None:
+            assert tile.sizes[0] <= nest.PARTITIONS
+            assert len(tile.sizes) <= 1 + nest.FREE_RANK
+            assert np.prod(tile.sizes[1:]) <= max(1, room)
+            places = np.array([tile.offsets[0]])
+            for axis, size in zip((tiling.partition, *tiling.free), tile.sizes):
+                places = (places[:, None] + np.arange(size) * axis.strides[0]).reshape(-1)
+            seen.append(places)
+
+        for part, offsets in tiling.parts():
+            nest.each_tile(builder, part, partial(visit, tiling=part), None, None, offsets, False)
+        assert np.array_equal(np.sort(np.concatenate(seen)), np.arange(total))
