@@ -1,6 +1,5 @@
-"""Graphs on the simulated device, part by part: groups of nests, folds, sorts, control flow,
-copies.
-The evaluator of the operator table, or NumPy, says what results must be."""
+"""Graphs on the simulated device, part by part: groups, folds, sorts, control flow, copies. The
+evaluator of the operator table, or NumPy, says what results must be."""
 
 from __future__ import annotations
 

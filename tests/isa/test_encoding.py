@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import struct
 
 import pytest
+from encoded_instructions import add, tile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from program_strategies import ROWS, SYMBOLS, instructions, streams
 
 from isa.access import AccessPattern
 from isa.affine import polynomial
-from isa.alu import ACTIVATIONS, ALU
+from isa.alu import ALU
 from isa.dtypes import DTYPES
 from isa.enums import Condition, Engine, Memory
 from isa.errors import NeuronError
@@ -21,24 +21,13 @@ from isa.files import encoding
 from isa.files.codecs import layout
 from isa.files.encoding import SLOT, decode, decode_stream, encode, encode_stream
 from isa.files.operand_table import Relocation
-from isa.machine.control import Branch, DrainQueue, Halt, LoopBegin, Nop, RegisterMove
+from isa.machine.control import Branch, DrainQueue, Halt, LoopBegin, Nop
 from isa.machine.dma import DmaCopy
-from isa.machine.elementwise import Memset, TensorScalar, TensorTensor
-from isa.machine.scalar import Activate
-from isa.machine.tensor import MultiplyMoving
+from isa.machine.elementwise import TensorScalar, TensorTensor
 from isa.program import RegisterReference
 from isa.spec import Instruction, defaults
 
 QUICK = settings(deadline=None, max_examples=15, suppress_health_check=list(HealthCheck))
-
-
-def tile(offset: int = 0, **options: object) -> AccessPattern:
-    return AccessPattern(Memory.sbuf, "float32", offset, ((1, 512),), 0, 128, **options)
-
-
-def add(*offsets: int, **options: object) -> Instruction:
-    operands = [tile(offset) for offset in offsets]
-    return Instruction(TensorTensor, Engine.vector, (*operands, ALU["add"]), **options)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -74,49 +63,6 @@ def test_documented_layout():
     sbuf = list(Memory).index(Memory.sbuf)
     assert first == (1, sbuf, DTYPES["float32"].code, 0, 1, 0, 6, -1, 0, 0, 128, 0, 0, 1, 512)
     assert len(stream.operands) == 2 * struct.calcsize("<6BHiI6q")
-
-
-def test_equal_operands_are_stored_once_and_decoded_as_one_object():
-    stream = encode_stream([add(0, 64, 64), add(64, 0, 128)], Engine.vector)
-    first, second = decode_stream(stream, Engine.vector)
-    assert first.values[0] is second.values[1]
-    assert first.values[1] is first.values[2] is second.values[0]
-    assert len(stream.operands) == 3 * 64
-
-
-def test_operands_that_differ_in_one_field_only_are_kept_apart():
-    vector = AccessPattern(Memory.sbuf, "int32", 0, ((1, 1),), 0, 128)
-    variants = [
-        tile(),
-        tile(vector_offset=vector),
-        tile(vector_bound=1),
-        tile(vector_stride=1),
-        tile(registers=((0, 0),)),
-        tile(registers=((1, 0),)),
-        tile(tensor=0),
-    ]
-    program = [
-        Instruction(DmaCopy, Engine.sync, (v, vector, 0, *list(defaults(DmaCopy).values())))
-        for v in variants
-    ]
-    assert decode_stream(encode_stream(program, Engine.sync), Engine.sync) == program
-
-
-@pytest.mark.parametrize(
-    "number", [0.0, -0.0, math.inf, -math.inf, math.nan, 0.1, 3, 3.0, -(2**63)]
-)
-def test_numbers_keep_their_type_and_sign(number):
-    decoded = decode(encode(Instruction(Memset, Engine.vector, (tile(), number)))).values[1]
-    assert type(decoded) is type(number)
-    assert repr(decoded) == repr(number)
-
-
-def test_a_nan_of_any_payload_becomes_the_canonical_one():
-    (odd,) = struct.unpack("<d", struct.pack("<Q", 0xFFF8_0000_0000_1234))
-    instruction = Instruction(Memset, Engine.vector, (tile(), odd))
-    canonical = Instruction(Memset, Engine.vector, (tile(), math.nan))
-    assert encode(instruction) == encode(canonical)
-    assert decode(encode(canonical)) == canonical
 
 
 @pytest.mark.parametrize("count", [0, 5, 6, 60, 255])
@@ -202,46 +148,6 @@ def test_damaged_bytes_never_crash(instruction, changes, length):
         assert encode(decoded) == data
 
 
-def _with(position: int, value: object) -> Instruction:
-    values = [tile(), tile(), ALU["add"], 1.0, False, None, None, False]
-    values[position] = value
-    return Instruction(TensorScalar, Engine.vector, tuple(values))
-
-
-@pytest.mark.parametrize(
-    ("instruction", "named"),
-    [
-        (_with(0, 3.0), "dst=3.0 is not a tensor"),
-        (_with(0, None), "dst=None"),
-        (_with(0, tile(2**63)), "dst="),
-        (_with(1, "text"), "data='text'"),
-        (_with(2, "add"), "op0='add' is not an ALU operator"),
-        (_with(2, None), "op0=None"),
-        (_with(3, 2**63), "operand0="),
-        (_with(3, RegisterReference(1)), "operand0=R1 is not a tensor or a number"),
-        (_with(4, 2), "reverse0=2 is not True or False"),
-        (Instruction(RegisterMove, Engine.sync, (RegisterReference(64), 1)), "dst=R64"),
-        (Instruction(RegisterMove, Engine.sync, (RegisterReference(6), 1.5)), "src=1.5"),
-        (Instruction(DrainQueue, Engine.sync, ("q",)), "queue='q' is not an integer"),
-        (Instruction(Nop, Engine.sync, (), waits=((256, 1),)), "((256, 1),)"),
-        (Instruction(Nop, Engine.sync, (), updates=((1, 2**24),)), "((1, 16777216),)"),
-        (Instruction(Nop, Engine.sync, (), waits=((1, 1),) * 256), "semaphore waits"),
-        (Instruction(Nop, Engine.dma, ()), "does not run on dma"),
-        (Instruction(Nop, Engine.sync, (1,)), "1 values for 0 fields"),
-        (
-            Instruction(MultiplyMoving, Engine.tensor, (tile(), tile(), None, 0, 0)),
-            "accumulate=None",
-        ),
-    ],
-)
-def test_values_that_do_not_fit_are_refused_by_name(instruction, named):
-    with pytest.raises(NeuronError) as caught:
-        encode(instruction)
-    assert caught.value.code == "not-encodable"
-    assert instruction.row.name in caught.value.what
-    assert named in caught.value.what
-
-
 def test_a_stream_refuses_other_engines_and_targets_outside():
     halt = Instruction(Halt, Engine.sync, ())
     branch = Instruction(Branch, Engine.sync, (Condition.always, 0, 0, 3))
@@ -299,9 +205,3 @@ def test_the_digest_of_the_tables_notices_a_renamed_operator(monkeypatch):
     plus = dataclasses.replace(ALU["add"], name="plus")
     monkeypatch.setattr(encoding, "ALU", {**ALU, "add": plus})
     assert encoding.table_digest.__wrapped__() != before
-
-
-def test_activation_functions_are_coded_by_their_row():
-    values = (tile(), tile(), ACTIVATIONS["exp"], None, 1.0, *defaults(Activate).values())
-    instruction = Instruction(Activate, Engine.scalar, values)
-    assert decode(encode(instruction)).values[2] is ACTIVATIONS["exp"]

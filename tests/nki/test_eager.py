@@ -3,42 +3,24 @@
 from __future__ import annotations
 
 import sys
-import threading
 from typing import Any
 
 import numpy as np
 import pytest
+from eager_runs import copy_in, normal, run
 
 import nki
 import nki.isa as nisa
 import nki.language as nl
 from isa.errors import NeuronError
-from isa.target import TARGETS
-from nki.eager.eager import EagerContext, run_eager
+from nki.eager.eager import EagerContext
 from nki.ir.context import current
-
-_RNG = np.random.default_rng(11)
-
-
-def _normal(*shape: int) -> np.ndarray[Any, Any]:
-    return _RNG.standard_normal(shape).astype(np.float32)
-
-
-def _run(function: Any, *arrays: Any, cores: int = 1, check: bool = True) -> Any:
-    arguments = {f"x{i}": array for i, array in enumerate(arrays)}
-    return run_eager(function, arguments, TARGETS["trn2"], cores, check)
 
 
 def _context() -> EagerContext:
     context = current()
     assert isinstance(context, EagerContext)
     return context
-
-
-def _copy_in(x: Any) -> Any:
-    tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
-    nisa.dma_copy(dst=tile, src=x)
-    return tile
 
 
 def _copy_out(tile: Any) -> Any:
@@ -48,18 +30,18 @@ def _copy_out(tile: Any) -> Any:
 
 
 def test_values_are_there_while_the_kernel_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    a = _normal(4, 6)
+    a = normal(4, 6)
     seen: list[Any] = []
 
     def kernel(x0: Any) -> Any:
-        tile = _copy_in(x0)
+        tile = copy_in(x0)
         seen.append(_context().array(tile[1:3, 0:6:2]))
         print(tile[0:1, 0:2])
         nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)
         seen.append(_context().array(tile))
         return _copy_out(tile)
 
-    outputs, after = _run(kernel, a)
+    outputs, after = run(kernel, a)
     np.testing.assert_array_equal(seen[0], a[1:3, 0:6:2])
     np.testing.assert_array_equal(seen[1], 2 * a)
     np.testing.assert_array_equal(outputs[0], 2 * a)
@@ -87,7 +69,7 @@ def test_the_debugger_stops_at_values(monkeypatch: pytest.MonkeyPatch) -> None:
         result = nl.add(tile, tile)
         return _copy_out(result)
 
-    a = _normal(2, 3)
+    a = normal(2, 3)
     for call in (nki.simulate(my_kernel), nki.simulate(my_kernel), my_kernel):
         np.testing.assert_array_equal(call(a), 2 * a)
     assert len(seen) == 3 and all(text.endswith(str(a)) for text in seen)
@@ -101,11 +83,11 @@ def test_registers_print_their_values(capsys: pytest.CaptureFixture[str]) -> Non
     def kernel(x0: Any) -> Any:
         count = nisa.register_alloc()
         unset = nisa.register_alloc()
-        nisa.register_load(count, _copy_in(x0))
+        nisa.register_load(count, copy_in(x0))
         print(count, unset)
         nl.fori_loop(0, count, lambda i: print(i))
 
-    _run(kernel, np.array([[3]], np.int32))
+    run(kernel, np.array([[3]], np.int32))
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "VirtualRegister('count', value=3) VirtualRegister('unset')"
     assert [line.partition("value=")[2] for line in printed[1:]] == ["0)", "1)", "2)"]
@@ -115,26 +97,26 @@ def test_tensors_print_without_data_in_other_modes(capsys: pytest.CaptureFixture
     @nki.jit
     def kernel(x0):
         print(x0)
-        return _copy_out(_copy_in(x0))
+        return _copy_out(copy_in(x0))
 
     kernel.trace(np.ones((2, 3), np.float32), target="trn2")
     assert capsys.readouterr().out.count("\n") == 1
 
 
 def test_arrays_that_the_kernel_does_not_write_may_be_read_only() -> None:
-    a = _normal(2, 8)
+    a = normal(2, 8)
     a.flags.writeable = False
-    _, after = _run(lambda x0: _copy_out(_copy_in(x0)), a)
+    _, after = run(lambda x0: _copy_out(copy_in(x0)), a)
     assert after[0] is a
 
 
 def test_written_inputs_come_back() -> None:
     def kernel(x0: Any, x1: Any) -> Any:
-        tile = _copy_in(x0)
+        tile = copy_in(x0)
         nisa.dma_copy(dst=x1[0:2, :], src=tile)
 
-    a, b = _normal(2, 8), _normal(4, 8)
-    outputs, after = _run(kernel, a, b)
+    a, b = normal(2, 8), normal(4, 8)
+    outputs, after = run(kernel, a, b)
     assert outputs == []
     np.testing.assert_array_equal(after[1], np.concatenate([a, b[2:]]))
 
@@ -143,11 +125,11 @@ def test_registers_and_loops_of_the_device_have_values() -> None:
     seen: list[int] = []
 
     def kernel(x0: Any, x1: Any) -> Any:
-        trips = _copy_in(x1)
+        trips = copy_in(x1)
         stop = nisa.register_alloc()
         nisa.register_load(stop, trips)
         out = nl.ndarray(x0.shape, dtype=x0.dtype, buffer=nl.shared_hbm)
-        tile = _copy_in(x0)
+        tile = copy_in(x0)
         nisa.dma_copy(dst=out, src=tile)
         row = nl.ndarray((1, 8), dtype=x0.dtype, buffer=nl.sbuf)
         for i in nl.dynamic_range(1, stop, 2):
@@ -157,8 +139,8 @@ def test_registers_and_loops_of_the_device_have_values() -> None:
             nisa.dma_copy(dst=out.ap([[8, 1], [1, 8]], scalar_offset=i), src=row)
         return out
 
-    a = _normal(6, 8)
-    (out,), _ = _run(kernel, a, np.array([[6]], np.int32))
+    a = normal(6, 8)
+    (out,), _ = run(kernel, a, np.array([[6]], np.int32))
     assert seen == [1, 3, 5]
     expected = a.copy()
     expected[1::2] += np.float32(1)
@@ -168,12 +150,12 @@ def test_registers_and_loops_of_the_device_have_values() -> None:
 def test_a_dynamic_offset_outside_names_the_line() -> None:
     def kernel(x0: Any, x1: Any) -> Any:
         row = nl.ndarray((1, 8), dtype=x0.dtype, buffer=nl.sbuf)
-        index = _copy_in(x1)
+        index = copy_in(x1)
         nisa.dma_copy(dst=row, src=x0.ap([[8, 1], [1, 8]], scalar_offset=index))
         return _copy_out(row)
 
     with pytest.raises(NeuronError) as caught:
-        _run(kernel, _normal(6, 8), np.array([[6]], np.int32))
+        run(kernel, normal(6, 8), np.array([[6]], np.int32))
     assert caught.value.code == "dynamic-out-of-bounds"
     assert "scalar_offset=index" in caught.value.location.text
 
@@ -185,7 +167,7 @@ def test_a_register_without_a_value_is_an_error() -> None:
         nisa.register_store(tile, register)
 
     with pytest.raises(NeuronError) as caught:
-        _run(kernel, _normal(1, 1))
+        run(kernel, normal(1, 1))
     assert caught.value.code == "value-not-allowed"
     assert "nisa.register_store" in caught.value.location.text
 
@@ -193,12 +175,12 @@ def test_a_register_without_a_value_is_an_error() -> None:
 def test_loops_of_the_device_may_not_be_left() -> None:
     def kernel(x0: Any) -> Any:
         for _ in nl.dynamic_range(4):
-            tile = _copy_in(x0)
+            tile = copy_in(x0)
             break
         return _copy_out(tile)
 
     with pytest.raises(NeuronError) as caught:
-        _run(kernel, _normal(2, 2))
+        run(kernel, normal(2, 2))
     assert caught.value.code == "loop-break"
     assert "nl.dynamic_range(4)" in caught.value.location.text
 
@@ -211,10 +193,10 @@ def test_uninitialised_data_in_a_result_is_an_error() -> None:
         return _copy_out(tile)
 
     with pytest.raises(NeuronError) as caught:
-        _run(kernel, _normal(2, 4))
+        run(kernel, normal(2, 4))
     assert caught.value.code == "uninitialised-output"
     assert "nisa.tensor_scalar" in caught.value.location.text
-    (out,), _ = _run(kernel, np.zeros((2, 4), np.float32), check=False)
+    (out,), _ = run(kernel, np.zeros((2, 4), np.float32), check=False)
     np.testing.assert_array_equal(out[:, :4], 1)
     assert np.isnan(out[:, 4:]).all()
 
@@ -224,13 +206,13 @@ def test_a_result_that_is_not_written_is_an_error() -> None:
         return nl.ndarray((2, 8), dtype=nl.float32, buffer=nl.shared_hbm)
 
     with pytest.raises(NeuronError) as caught:
-        _run(kernel, _normal(2, 4))
+        run(kernel, normal(2, 4))
     assert caught.value.code == "output-not-written"
 
 
 def test_psum_accumulates_and_starts_afresh() -> None:
     def kernel(x0: Any, x1: Any) -> Any:
-        stationary, moving = _copy_in(x0), _copy_in(x1)
+        stationary, moving = copy_in(x0), copy_in(x1)
         results = []
         for repeats in (1, 3):
             total = nl.ndarray((4, 5), dtype=nl.float32, buffer=nl.psum)
@@ -241,8 +223,8 @@ def test_psum_accumulates_and_starts_afresh() -> None:
             results.append(_copy_out(tile))
         return tuple(results)
 
-    a, b = _normal(8, 4), _normal(8, 5)
-    (once, thrice), _ = _run(kernel, a, b)
+    a, b = normal(8, 4), normal(8, 5)
+    (once, thrice), _ = run(kernel, a, b)
     np.testing.assert_allclose(once, a.T @ b, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(thrice, 3 * (a.T @ b), rtol=1e-5, atol=1e-5)
 
@@ -255,99 +237,23 @@ def test_tiles_that_nobody_holds_give_their_memory_back() -> None:
         shadow = _context().launch.shadow
         assert shadow is not None
         for _ in range(40):
-            tile = _copy_in(x0)
+            tile = copy_in(x0)
             total = nl.ndarray((2, 2), dtype=nl.float32, buffer=nl.psum)
             nisa.nc_matmul(dst=total, stationary=tile, moving=tile)
             most = max(most, len(shadow.spaces))
         return _copy_out(tile)
 
-    _run(kernel, _normal(2, 2))
+    run(kernel, normal(2, 2))
     assert most <= 6
 
 
 def test_a_specification_has_no_values() -> None:
     with pytest.raises(NeuronError) as caught:
-        _run(lambda x0: x0, nki.TensorSpec((2, 2), nl.float32))
+        run(lambda x0: x0, nki.TensorSpec((2, 2), nl.float32))
     assert caught.value.code == "not-a-tensor"
 
 
 # Two cores ------------------------------------------------------------------------------------
-
-
-def test_cores_take_turns_in_a_fixed_order() -> None:
-    events: list[tuple[int, str]] = []
-
-    def kernel(x0: Any) -> Any:
-        core = nl.program_id(0)
-        shared = nl.ndarray((2, 8), dtype=x0.dtype, buffer=nl.shared_hbm)
-        out = nl.ndarray((2, 8), dtype=x0.dtype, buffer=nl.shared_hbm)
-        events.append((core, "start"))
-        mine = _copy_in(x0[nl.ds(core, 1), :])
-        nisa.dma_copy(dst=shared[nl.ds(core, 1), :], src=mine)
-        nisa.core_barrier(data=shared, cores=(0, 1))
-        events.append((core, "middle"))
-        theirs = _copy_in(shared[nl.ds(1 - core, 1), :])
-        nisa.dma_copy(dst=out[nl.ds(core, 1), :], src=theirs)
-        nisa.core_barrier(data=shared, cores=(0, 1))
-        events.append((core, "end"))
-        return out
-
-    a = _normal(2, 8)
-    for _ in range(3):
-        events.clear()
-        (out,), _ = _run(kernel, a, cores=2)
-        np.testing.assert_array_equal(out, a[::-1])
-        assert events == [
-            (0, "start"),
-            (1, "start"),
-            (0, "middle"),
-            (1, "middle"),
-            (0, "end"),
-            (1, "end"),
-        ]
-
-
-class _Mine(AssertionError):
-    pass
-
-
-@pytest.mark.parametrize("failing", [0, 1])
-@pytest.mark.parametrize("after_barrier", [False, True])
-def test_an_exception_in_one_core_comes_out_and_frees_the_other(
-    failing: int, after_barrier: bool
-) -> None:
-    error = _Mine("[mine] as it is")
-
-    def kernel(x0: Any) -> Any:
-        core = nl.program_id(0)
-        shared = nl.ndarray((2, 8), dtype=x0.dtype, buffer=nl.shared_hbm)
-        if core == failing and not after_barrier:
-            raise error
-        nisa.core_barrier(data=shared, cores=(0, 1))
-        if core == failing:
-            raise error
-        nisa.core_barrier(data=shared, cores=(0, 1))
-        return shared
-
-    before = threading.active_count()
-    with pytest.raises(_Mine) as caught:
-        _run(kernel, _normal(2, 8), cores=2)
-    assert caught.value is error
-    assert caught.traceback[-1].name == "kernel"
-    assert threading.active_count() == before
-
-
-def test_a_barrier_that_one_core_lacks_is_a_deadlock() -> None:
-    def kernel(x0: Any) -> Any:
-        shared = nl.ndarray((2, 8), dtype=x0.dtype, buffer=nl.shared_hbm)
-        if nl.program_id(0) == 1:
-            nisa.core_barrier(data=shared, cores=(0, 1))
-        return shared
-
-    with pytest.raises(NeuronError) as caught:
-        _run(kernel, _normal(2, 8), cores=2)
-    assert caught.value.code == "deadlock"
-    assert "nisa.core_barrier" in caught.value.location.text
 
 
 def test_cores_must_make_the_same_shared_tensors() -> None:
@@ -356,5 +262,5 @@ def test_cores_must_make_the_same_shared_tensors() -> None:
         return nl.ndarray((2, width), dtype=x0.dtype, buffer=nl.shared_hbm)
 
     with pytest.raises(NeuronError) as caught:
-        _run(kernel, _normal(2, 8), cores=2)
+        run(kernel, normal(2, 8), cores=2)
     assert caught.value.code == "core-mismatch"

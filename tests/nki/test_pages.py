@@ -13,22 +13,16 @@ import pytest
 
 from isa.alu import ACTIVATIONS, ALU
 from isa.dtypes import DTYPES
-from isa.enums import Engine, Memory
+from isa.enums import Memory
 from isa.errors import CATALOGUE
 from isa.machine import MACHINE_INSTRUCTIONS
 from isa.operations import OPERATIONS
 from isa.target import DOCUMENTS, TARGETS
 from nki.cli.application import all_commands
 from nki.cli.exit_codes import EXIT_CODES
-from nki.pages import difference, pages, update
-from nki.row_pages.operations import expansions, instructions_of
+from nki.pages import difference, update
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-
-
-@pytest.fixture(scope="module")
-def generated() -> dict[str, str]:
-    return pages()
 
 
 def test_the_committed_pages_are_the_generated_ones(request: pytest.FixtureRequest) -> None:
@@ -131,63 +125,3 @@ def test_every_link_leads_to_a_page(generated: dict[str, str]) -> None:
             assert "/".join(parts) in generated, f"{path} links to {target}"
             seen += 1
     assert seen > len(generated)
-
-
-def test_an_operation_page_states_fields_rules_and_expansion(generated: dict[str, str]) -> None:
-    page = generated["reference/operations/nc_matmul.md"]
-    assert "nki.isa.nc_matmul(\n    dst,\n    stationary,\n    moving," in page
-    assert "accumulate=None," in page
-    assert "| `dst` | update tensor | psum | required |" in page
-    assert "stationary [K, M] and moving [K, N] give dst [M, N]." in page
-    assert "[LoadStationary](../machine/LoadStationary.md): `src=stationary`" in page
-    assert "`moving=moving`, `accumulate=accumulate`" in page
-    assert "## Example\n\n```pycon\n>>> import numpy as np, nki" in page
-    assert "*Source:* SDK nki/api/nki.isa.rst#nki.isa.nc_matmul" in page
-
-
-def test_rules_are_sentences() -> None:
-    for row in OPERATIONS.values():
-        for rule in row.rules:
-            assert rule.text.endswith("."), rule.name
-            assert rule.document, rule.name
-
-
-def test_a_machine_page_states_encoding_state_and_cost(generated: dict[str, str]) -> None:
-    page = generated["reference/machine/Activate.md"]
-    assert f"Opcode `{MACHINE_INSTRUCTIONS['Activate'].opcode:#04x}`" in page
-    assert "| 12-15 | `dst` | a tensor, by reference |" in page
-    assert "| `accumulators` | reads and writes |" in page
-    assert "[activation](../operations/activation.md)" in page
-    assert "[activation_reduce](../operations/activation_reduce.md)" in page
-    for case in MACHINE_INSTRUCTIONS["Activate"].cost.cases:  # type: ignore[union-attr]
-        assert f"`{case.formula}`" in page and case.source in page
-
-
-def test_figures_carry_their_source_and_say_what_is_assumed(generated: dict[str, str]) -> None:
-    text = generated["reference/targets.md"]
-    for target in TARGETS.values():
-        for name, figure in target.figures().items():
-            (line,) = [line for line in text.splitlines() if line.startswith(f"| `{name}` |")]
-            assert figure.source in line
-            if figure.assumed:
-                assert "**assumed**" in line
-
-
-def test_expansions_show_every_variant() -> None:
-    by_engine = {
-        choice["engine"]: [i.row.name for i in instructions]
-        for choice, instructions in expansions(OPERATIONS["nc_transpose"])
-    }
-    assert by_engine == {
-        Engine.tensor: ["LoadStationary", "TransposeStationary"],
-        Engine.vector: ["Transpose32"],
-    }
-    variants = expansions(OPERATIONS["activation"])
-    assert sorted(len(instructions) for _, instructions in variants) == [1, 2]
-    assert instructions_of(OPERATIONS["activation"]) == ["Activate", "ActReadAccumulator"]
-
-
-def test_every_computing_instruction_is_used_by_an_operation() -> None:
-    used = {n for row in OPERATIONS.values() for n in instructions_of(row)}
-    computing = {n for n, row in MACHINE_INSTRUCTIONS.items() if not row.control}
-    assert computing <= used

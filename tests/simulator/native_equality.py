@@ -11,6 +11,7 @@ from tiles import FLOATS, INTEGERS, State, empty
 from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine import MACHINE_INSTRUCTIONS
+from isa.machine.tensor import LoadStationary
 from simulator.kernels import fixed
 from simulator.native import plan
 from simulator.native.plans.plan import Bound
@@ -142,3 +143,10 @@ def in_parts(call: Any) -> None:
     for job in call.jobs:
         for words in parts(job._replace(work=LEAST_WORK), 3):
             job.function(words)
+
+
+def loaded(stationary: Array) -> State:
+    """A core with a tile in the PE array."""
+    state = State(Engine.tensor)
+    fixed(LoadStationary, Engine.tensor, state, (stationary, 0, 0), native=False)()
+    return state

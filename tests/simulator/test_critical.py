@@ -3,12 +3,10 @@ programs that are known by hand."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_timed_programs import ACT, ALONE, DVE, NO_MORE, PE, POOL, add, built, graphs
 from timing_programs import (
     Builder,
     hbm,
@@ -20,93 +18,14 @@ from timing_programs import (
 )
 
 from isa.alu import ACTIVATIONS, ALU
-from isa.enums import DgeMode, Engine, ReduceCommand
+from isa.enums import DgeMode, ReduceCommand
 from isa.machine import control, elementwise, gpsimd, scalar, tensor
 from isa.target import TARGETS
 from simulator.profile import profile
-from simulator.profile.what_if import limits, what_ifs
+from simulator.profile.what_if import what_ifs
 from simulator.timing import simulate
-from simulator.timing.assumptions import UNLIMITED, Assumptions
+from simulator.timing.assumptions import Assumptions
 from simulator.timing.critical import Cause
-
-PE, DVE, ACT, POOL, SP = (
-    Engine.tensor,
-    Engine.vector,
-    Engine.scalar,
-    Engine.gpsimd,
-    Engine.sync,
-)
-
-
-def activate(b, columns, function, **semaphores):
-    b.add(
-        scalar.Activate, ACT, sbuf(columns), sbuf(columns), ACTIVATIONS[function], None, 1.0,
-        ReduceCommand.idle, **semaphores,
-    )  # fmt: skip
-
-
-def add(b, engine, columns, **semaphores):
-    a = sbuf(columns, "bfloat16")
-    b.add(elementwise.TensorTensor, engine, a, a, a, ALU["add"], **semaphores)
-
-
-KINDS = {
-    "vector": lambda b, n, f, kw: add(b, DVE, n, **kw),
-    "gpsimd": lambda b, n, f, kw: add(b, POOL, n, **kw),
-    "copy": lambda b, n, f, kw: b.add(elementwise.TensorCopy, DVE, sbuf(n), psum(n), **kw),
-    "iota": lambda b, n, f, kw: b.add(
-        gpsimd.Iota, POOL, sbuf(n, "int32", offset=4096), ((1, n),), 0, 1, **kw
-    ),
-    "scalar": lambda b, n, f, kw: activate(b, n, f, **kw),
-    "load": lambda b, n, f, kw: b.load(sbuf(n), hbm(128, n, 4096), mode=DgeMode.none, **kw),
-    "column": lambda b, n, f, kw: b.load(
-        sbuf(n, partitions=8), hbm(8, n, 4096), mode=DgeMode.none, **kw
-    ),
-    "store": lambda b, n, f, kw: b.load(
-        hbm(128, n, 4096), sbuf(n), mode=DgeMode.none, engine=POOL, **kw
-    ),
-    "tile": lambda b, n, f, kw: b.add(tensor.LoadStationary, PE, sbuf(128), 0, 0, **kw),
-    "product": lambda b, n, f, kw: b.add(
-        tensor.MultiplyMoving, PE, psum(n), sbuf(n), True, 0, 0, **kw
-    ),
-    "nop": lambda b, n, f, kw: b.add(control.Nop, SP, **kw),
-}
-
-
-@st.composite
-def graphs(draw):
-    """Instructions in one order, and edges from earlier to later ones, each a semaphore."""
-    nodes = draw(
-        st.lists(
-            st.tuples(
-                st.sampled_from(sorted(KINDS)),
-                st.sampled_from([8, 64, 256, 512]),
-                st.sampled_from(["exp", "gelu", "copy"]),
-            ),
-            min_size=1,
-            max_size=24,
-        )
-    )
-    pairs = st.tuples(st.integers(0, len(nodes) - 1), st.integers(0, len(nodes) - 1))
-    edges = draw(st.lists(pairs.filter(lambda pair: pair[0] < pair[1]), max_size=30, unique=True))
-    return draw(st.sampled_from(["trn1", "trn2", "trn3"])), nodes, edges
-
-
-def built(graph, without=None):
-    target, nodes, edges = graph
-    b = Builder(target)
-    for index, (kind, columns, function) in enumerate(nodes):
-        used = [(number, edge) for number, edge in enumerate(edges) if number != without]
-        waits = [(number, 1) for number, edge in used if edge[1] == index]
-        updates = [(number, 1) for number, edge in used if edge[0] == index]
-        KINDS[kind](b, columns, function, {"waits": waits, "updates": updates})
-    return b.program()
-
-
-ALONE = replace(Assumptions.of(throttle_window_ns=0.0), ports_apart=True, dma_apart=True)
-"""Throttling and arbitration off: then later work never takes what earlier work waits for."""
-
-NO_MORE = 1 + 1e-9
 
 
 @settings(max_examples=60, deadline=None)
@@ -132,30 +51,6 @@ def test_a_dependence_less_never_slows(graph, data):
     before = simulate(built(graph), keep_spans=False, assume=ALONE).total_ns
     after = simulate(built(graph, without=edge), keep_spans=False, assume=ALONE).total_ns
     assert after <= before * NO_MORE
-
-
-@settings(max_examples=40, deadline=None)
-@given(graphs(), st.floats(1, 100))
-def test_more_bandwidth_never_slows(graph, times):
-    one = built(graph)
-    rate = TARGETS[graph[0]].dma_bytes_per_ns_per_engine.value
-    before = simulate(one, keep_spans=False, assume=ALONE).total_ns
-    for faster in (rate * times, math.inf):
-        figures = (*ALONE.figures, ("dma_bytes_per_ns_per_engine", faster))
-        after = simulate(one, keep_spans=False, assume=replace(ALONE, figures=figures)).total_ns
-        assert after <= before * NO_MORE
-        before = after
-
-
-@settings(max_examples=20, deadline=None)
-@given(graphs())
-def test_a_limit_is_the_time_without_it(graph):
-    one = built(graph)
-    timeline = simulate(one)
-    for limit in limits(one, None, timeline):
-        again = simulate(one, assume=UNLIMITED[limit.name])
-        assert limit.total_ns == again.total_ns
-        assert sum(again.critical.spent.values()) == pytest.approx(again.total_ns)
 
 
 def test_published_kernels_in_full():

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import ml_dtypes
 import numpy as np
 import pytest
-from native_equality import assert_equal, is_native, patterns
-from tiles import FLOATS, State, empty, tile, wide
+from native_equality import assert_equal, is_native, loaded, patterns
+from tiles import FLOATS, Array, State, empty, tile, wide
 
-from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.errors import NeuronError
 from isa.machine.tensor import (
     LoadStationary,
     LoadStationaryPairs,
     MultiplyMoving,
-    TransposeMoving,
     TransposeStationary,
 )
 from simulator import native
@@ -32,18 +27,9 @@ from simulator.native.threads.team import parts
 from simulator.oracle import quiet
 from simulator.views import bits
 
-Array = np.ndarray[Any, Any]
-
 SHAPES = ((1, 1, 1), (128, 128, 512), (7, 9, 50), (128, 8, 48), (64, 33, 95), (3, 128, 16))
 
 pytestmark = pytest.mark.skipif(blocking() is None, reason="there is no LLVM")
-
-
-def loaded(stationary: Array) -> State:
-    """A core with a tile in the PE array."""
-    state = State(Engine.tensor)
-    fixed(LoadStationary, Engine.tensor, state, (stationary, 0, 0), native=False)()
-    return state
 
 
 def assert_product(stationary: Array, dst: Array, moving: Array, accumulate: bool) -> None:
@@ -243,40 +229,6 @@ def test_nothing_is_loaded_after_a_reset() -> None:
         assert state.stationary.get((0, 0)) is None
 
 
-@pytest.mark.parametrize("result", ("float32", "bfloat16"))
-def test_transposes_of_the_loaded_tile(result: str) -> None:
-    rng = np.random.default_rng(7)
-    for dtype in ("float32", "bfloat16", "uint8"):
-        for shape in ((128, 128), (20, 33), (1, 5)):
-            state = loaded(patterns(rng, dtype, *shape))
-            for name in {result, dtype}:
-                dst = empty(name, *shape[::-1])
-                for held, multiplied in ((0, False), (DTYPES[dtype].code, False), (0, True)):
-                    values = dst, held, multiplied
-                    assert_equal("TransposeStationary", *values, engine=Engine.tensor, state=state)
-
-
-@pytest.mark.parametrize("dtype", ("float32", "bfloat16", "float16", "float8_e5m2", "float8_e4m3"))
-def test_transposes_by_multiplying_look_for_what_is_not_finite(dtype: str) -> None:
-    """In every lane, and behind the last whole vector; denormal and largest numbers are finite."""
-    rng = np.random.default_rng(17)
-    for shape in ((20, 33), (1, 5), (3, 3)):
-        source = tile(rng, dtype, *shape)
-        source[0, :2] = 0, ml_dtypes.finfo(source.dtype).max
-        bits(source)[0, 2] = 1
-        for place in (None, 0, 3, source.size - 1, -8 % source.size):
-            values = source.copy()
-            if place is not None:
-                values.reshape(-1)[place] = np.nan
-            for name in {dtype, "float32"}:
-                operands = empty(name, *shape[::-1]), DTYPES[dtype].code, True
-                state = loaded(values)
-                call = fixed(TransposeStationary, Engine.tensor, state, operands, native=True)
-                call()
-                assert call.guard.words[0] == (place is not None)  # type: ignore[attr-defined]
-                assert_equal("TransposeStationary", *operands, engine=Engine.tensor, state=state)
-
-
 def test_code_is_a_function_of_the_description() -> None:
     kernel = MultiplyKernel("bfloat16", "float32", True, Blocking(8, 3, 16))
     assert kernel.text("a") == kernel.text("a")
@@ -312,27 +264,3 @@ def test_parts_of_a_product(columns: int, rows: int, dtype: str) -> None:
         np.testing.assert_array_equal(bits(held.tile), bits(stationary))
         results.append(dst.tobytes())
     assert len(set(results)) == 1
-
-
-def test_transposing_by_a_moving_tile() -> None:
-    """An identity, then a permutation in the same memory; a value that NumPy refuses."""
-    rng = np.random.default_rng(15)
-    for dtype in ("bfloat16", "float32"):
-        source = patterns(rng, dtype, 33, 20)
-        state = loaded(source)
-        moving, dst = empty("bfloat16", 33, 33), empty(dtype, 20, 33)
-        values = (dst, moving, False, 0, 0)
-        assert is_native("TransposeMoving", Engine.tensor, values)
-        call = fixed(TransposeMoving, Engine.tensor, state, values, native=True)
-        for order in (np.arange(33), rng.permutation(33)):
-            moving[...] = np.eye(33)[:, order]
-            with quiet():
-                call()
-            np.testing.assert_array_equal(bits(dst), bits(source).T[:, order])
-        moving[3, 3] = 2
-        with pytest.raises(NeuronError) as caught:
-            call()
-        assert caught.value.code == "value-not-allowed"
-        wide = empty("float32", 20, 33)
-        moving[...] = np.eye(33)
-        assert_equal("TransposeMoving", wide, moving, False, 0, 0, state=loaded(source))
