@@ -230,13 +230,14 @@ def compile(
 
 
 def _time(compiled: Compiled) -> float | None:
-    """The ns that a graph takes, with one trip of loops that data end; None where they decide more
-    than that."""
+    """The ns that a graph takes, with one trip of loops that data end, and with pixels that are
+    finite; None where data decide more than that."""
     from graph_compiler.timing import static_timeline
     from nki import progress
 
     progress.stage("timing")
-    timeline = static_timeline(compiled.kernel.program, once=True)
+    finite = compiled.notes.finite
+    timeline = static_timeline(compiled.kernel.program, once=not finite, never=finite)
     return None if timeline is None else timeline.total_ns
 
 

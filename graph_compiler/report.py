@@ -42,7 +42,7 @@ def report_of(compiled: Compiled) -> dict[str, Any]:
         "loops": [asdict(note) for note in compiled.notes.loops],
         "generic_schedules": _generic(module, compiled),
     }
-    timeline = static_timeline(program, keep_path=True)
+    timeline = static_timeline(program, keep_path=True, never=compiled.notes.finite)
     if timeline is None:
         return facts | {"not_timed": "its control flow depends on data; Compiled.profile times it"}
     found = profile(program, timeline)

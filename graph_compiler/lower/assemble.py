@@ -72,6 +72,7 @@ from graph_compiler.schedule.simplify import STRUCTURAL, Simplifier
 from graph_compiler.schedule.steps import Machine, place_of
 from graph_compiler.schedule.views import MOVES, View
 from isa.errors import NeuronError
+from nki.ir.nodes import While, walk
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Module
@@ -392,6 +393,9 @@ def _emitted(
             if view.buffer.size:
                 device.returned(view)
     kernel = TakeTurns(device.first_of_steps).run(device.builder.kernel())
+    if device.notes.recomputed:
+        nodes = (node for body in kernel.bodies for node in walk(body))
+        device.notes.decided = sum(isinstance(node, While) for node in nodes)
     return Assembled(kernel, device.notes)
 
 

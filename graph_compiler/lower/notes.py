@@ -31,13 +31,22 @@ class Remark:
 
 @dataclass(slots=True)
 class LoweringNotes:
-    """The loops of a graph, and what fell to a generic schedule."""
+    """The loops of a graph, and what fell to a generic schedule. `recomputed`: how many
+    convolutions are computed again where pixels are not finite (`products/finite`); `decided`: what
+    data decide in all."""
 
     loops: list[LoopNote] = field(default_factory=list)
     remarks: dict[Remark, None] = field(default_factory=dict)
+    recomputed: int = 0
+    decided: int = 0
 
     def loop(self, item: Instruction | None, kind: str, trips: int, operations: int) -> None:
         self.loops.append(LoopNote("" if item is None else item.name, kind, trips, operations))
+
+    @property
+    def finite(self) -> bool:
+        """Whether data decide nothing where all pixels are finite."""
+        return 0 < self.recomputed == self.decided
 
     def remark(self, instruction: str, schedule: str) -> None:
         self.remarks[Remark(instruction, schedule)] = None

@@ -24,7 +24,7 @@ class Assumptions:
     activation table that was loaded stays. `ports_apart`: engines do not share memory ports.
     `dma_apart`: each queue has DMA engines of its own. `independent`: instructions that need no
     result of an earlier one of their own engine. `once`: of what data decide, conditions hold, and
-    loops have one trip; else that takes a control trace."""
+    loops have one trip. `never`: conditions do not hold. Else both take a control trace."""
 
     figures: tuple[tuple[str, float], ...] = ()
     tables_kept: bool = False
@@ -32,6 +32,7 @@ class Assumptions:
     dma_apart: bool = False
     independent: frozenset[TransferPlace] = frozenset()
     once: bool = False
+    never: bool = False
 
     @staticmethod
     def of(**figures: float) -> Assumptions:

@@ -20,13 +20,17 @@ class Flow:
 
     `events` is the stream's part of the control trace, or None. Registers are followed only
     without a trace; one that is loaded from memory is unknown. With `once` what such registers
-    decide is done once: conditions hold, and loops end behind their first trip.
+    decide is done once: conditions hold, and loops end behind their first trip. With `never`
+    conditions do not hold.
     """
 
-    __slots__ = ("_events", "_once", "_registers", "_returned", "follows_registers")
+    __slots__ = ("_events", "_never", "_once", "_registers", "_returned", "follows_registers")
 
-    def __init__(self, events: Iterable[int] | None, once: bool = False) -> None:
+    def __init__(
+        self, events: Iterable[int] | None, once: bool = False, never: bool = False
+    ) -> None:
         self._once = once
+        self._never = never
         self._returned = False
         self._events: Iterator[int] | None = None if events is None else iter(events)
         self._registers = Registers()
@@ -62,6 +66,8 @@ class Flow:
         if holds is None:
             if self._once:
                 return returned
+            if self._never:
+                return True
             raise _undecided("a branch")
         return holds
 

@@ -121,7 +121,7 @@ class _Model:
 
     def _sequence(self, trace: Any, stream: int) -> Sequence:
         events = None if trace is None else trace.events(*self.plan.streams[stream])
-        flow = Flow(events, self.assume.once)
+        flow = Flow(events, self.assume.once, self.assume.never)
         return follow(self.plan, stream, flow, self.watchdog, partial(self._located, stream))
 
     def run(self) -> Timeline:

@@ -14,5 +14,6 @@ outputs lie along partitions of the result, whichever costs less. Where outputs 
 columns of results are one product. Of images with few features partitions have rows (`strips`),
 and where windows lie side by side all rows of theirs (`patches`).
 Of outputs in groups of few features blocks of groups lie along partitions (`grouped`).
-Element-wise work behind a convolution takes its results on chip (`results`).
+Element-wise work behind a convolution takes its results on chip (`results`). Plans that multiply
+pixels by zeros are computed again without, where pixels are not finite (`finite`).
 """

@@ -82,13 +82,14 @@ class ConvolutionStep:
         return outputs == 1 or (across != 1 and self.target.dims[3] == 1)
 
     def emit(self, device: DeviceProgram) -> None:
+        from graph_compiler.lower.products.finite import emit_right
         from graph_compiler.lower.products.grouped import GroupedImages
         from graph_compiler.lower.products.images import Images
         from graph_compiler.lower.products.patches import Patches
         from graph_compiler.lower.products.strips import Strips, plan_of
 
         if self.groups > 1:
-            GroupedImages(device, self).emit()
+            emit_right(device, GroupedImages(device, self))
             return
         found: list[tuple[float, Images | Strips]] = []
         patches = self.patches(device.target)
@@ -99,7 +100,7 @@ class ConvolutionStep:
             found.append((images.ns, images))
             if plan is not None:
                 found.append((plan.ns, Strips(device, step, plan)))
-        min(found, key=itemgetter(0))[1].emit()
+        emit_right(device, min(found, key=itemgetter(0))[1])
 
     @property
     def places(self) -> int:

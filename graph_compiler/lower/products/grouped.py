@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from graph_compiler.lower.nests.nest import numbers
 from graph_compiler.lower.products.bands import (
     COLUMNS,
     LEAST,
@@ -50,8 +51,8 @@ _BY_ELEMENTS = 2
 class GroupedImages(Images):
     """A convolution in groups, ready to be emitted."""
 
-    def __init__(self, device: DeviceProgram, step: ConvolutionStep) -> None:
-        super().__init__(device, step)
+    def __init__(self, device: DeviceProgram, step: ConvolutionStep, exact: bool = False) -> None:
+        super().__init__(device, step, exact)
         self.chunk = self.outputs // step.groups * self._at_once * self._block
         self._columns: list[NkiTensor] = []
         self._first = 0
@@ -68,6 +69,16 @@ class GroupedImages(Images):
         room = self.places * self.size * self._block * self._own[1]
         self._at_once = max(1, KERNEL // room)
         self.parts = self._parts(min(step.groups, self._at_once * self._block))
+
+    @property
+    def by_zeros(self) -> bool:
+        tiles = self._tiles(*self._band_sizes())
+        return Engine.tensor in self._engines(tiles, self.parts[0].count)
+
+    def without_zeros(self) -> Images:
+        if self._own == (1, 1):
+            return GroupedImages(self.device, self.step, exact=True)
+        return GroupAfterGroup(self.device, self.step)
 
     def _parts(self, groups: int) -> list[KernelPart]:
         """Blocks of so many groups, as features from the first one of these on."""
@@ -190,6 +201,8 @@ class GroupedImages(Images):
         for place, view in enumerate(self._views(tile, image)):
             own = weights[:, place, :]
             device.builder.emit("nc_matmul", dst=total, stationary=own, moving=view)
+        if self.seen is not None:
+            self.seen.look(total)
         return total.reshape((count, *tile.sizes))
 
     def _by_columns(self, tile: BandTile, image: NkiTensor, columns: NkiTensor) -> NkiTensor:
@@ -211,6 +224,8 @@ class GroupedImages(Images):
         """Which engine sums each tile of a band: the one that has it first."""
         if self._own != (1, 1):
             return [Engine.tensor] * len(tiles)
+        if self.exact:
+            return [Engine.vector] * len(tiles)
         target, step = self.device.target, self.step
         bands = -(-self.batch * self.rows // sum(tile.sizes[0] * tile.sizes[1] for tile in tiles))
         clock = target.clock_ghz(Engine.tensor)
@@ -231,6 +246,27 @@ class GroupedImages(Images):
             free[engine] = ends[engine]
             found.append(engine)
         return found
+
+
+class GroupAfterGroup(Images):
+    """A convolution in groups as one of each group, without products with zeros."""
+
+    def __init__(self, device: DeviceProgram, step: ConvolutionStep) -> None:
+        features, outputs = step.kernel.dims[2], step.target.dims[3] // step.groups
+        self.groups = step.groups
+        image, target = (
+            view.placed((*view.dims[:3], count), view.strides, 0)
+            for view, count in ((step.image, features), (step.target, outputs))
+        )
+        super().__init__(device, replace(step, image=image, target=target, groups=1), exact=True)
+
+    def emit(self) -> None:
+        features, outputs = self.features, self.outputs
+        for number in numbers(self.device.builder, self.groups, 1, overlap=False):
+            self.bands.begin = number * features * self.step.image.strides[3]
+            for first in range(0, outputs, self.chunk):
+                own = min(self.chunk, outputs - first)
+                self._emit(number * outputs + first, own)
 
 
 def matrices_ns(target: Target, places: int, pixels: float, outputs: int, size: int) -> float:

@@ -49,6 +49,7 @@ from nki.ir.views.tensor import NkiTensor
 if TYPE_CHECKING:
     from graph_compiler.lower.device import DeviceProgram
     from graph_compiler.lower.products.convolution import ConvolutionStep
+    from graph_compiler.lower.products.finite import NotFinite
 
 IMAGES = 32 << 10
 """Bytes of a partition that a band of images takes."""
@@ -84,11 +85,13 @@ class _Kernel:
 
 
 class Images:
-    """A convolution, ready to be emitted."""
+    """A convolution, ready to be emitted. `exact`: without products with zeros, in little code."""
 
-    def __init__(self, device: DeviceProgram, step: ConvolutionStep) -> None:
+    def __init__(self, device: DeviceProgram, step: ConvolutionStep, exact: bool = False) -> None:
         self.device = device
         self.step = step
+        self.exact = exact
+        self.seen: NotFinite | None = None
         self.size = item_size(step.image.type)
         self.down, self.across = step.windows
         self.batch, self.rows, self.columns, self.outputs = step.target.dims
@@ -111,7 +114,7 @@ class Images:
     def _plan(self) -> None:
         """Take the fastest plan."""
         plans = [(1, apart, first) for apart in (True, False) for first in (False, True)]
-        if self.across.size > 1:
+        if self.across.size > 1 and not self.exact:
             most = min(_TOGETHER, COLUMNS // self.outputs, self.columns)
             counts = range(2, most + 1)
             plans += [(count, apart, True) for count in counts for apart in (True, False)]
@@ -212,9 +215,24 @@ class Images:
 
     def _straight(self, images: int, rows: int) -> int:
         """How often images are loaded without a loop on the device."""
+        if self.exact:
+            return 1
         parts = 1 if self.pixels_first else -(-self.outputs // PARTITIONS)
         work = len(self._tiles(images, rows)) * parts * self.places * -(-self.rows // rows)
         return max(1, INSTRUCTIONS // work)
+
+    @property
+    def by_zeros(self) -> bool:
+        """Whether it multiplies pixels by zeros for columns of results that do not see them."""
+        return self.together.count > 1
+
+    def watch(self, seen: NotFinite) -> None:
+        """Have something look at sums."""
+        self.seen = seen
+
+    def without_zeros(self) -> Images:
+        """The same by a plan that does not."""
+        return Images(self.device, self.step, exact=True)
 
     def emit(self) -> None:
         for first in range(0, self.outputs, self.chunk):
@@ -433,6 +451,9 @@ class Images:
                                 stationary=view,
                                 moving=moving[:, :own],
                             )
+        for total in totals:
+            if self.seen is not None:
+                self.seen.look(total)
         return [total.reshape((*total.shape[:2], columns, count)) for total in totals]
 
     def _keep(self, band: Band, some: list[BandTile], totals: list[NkiTensor], first: int) -> None:

@@ -69,6 +69,7 @@ class LoadedBands:
         self.parts = parts
         self.wide = wide
         self.begun = False
+        self.begin: Any = 0  # elements of memory in front of its first feature
         self.early = 1
         self.shifted = any(part.down * part.across > 1 or part.begin for part in parts)
         self.down, self.across = step.windows
@@ -215,6 +216,7 @@ class LoadedBands:
                 + rows.first * strides[1]
                 + columns.first * strides[2]
                 + part.first * strides[3]
+                + self.begin
             )
             pattern = [
                 (strides[3], part.count),
@@ -254,6 +256,7 @@ class LoadedBands:
             places = [self._distance(one) for one in some]
             further = places[1] - places[0] if len(some) > 1 else 0
             begin = band.image * strides[0] + rows.first * strides[1] + columns.first * strides[2]
+            begin += self.begin
             pattern = [*zip(strides[:3], sizes), (further, len(some)), (1, self.features)]
             kept = [pair for pair in pattern if pair[1] > 1] or [(1, 1)]
             device.copy(loaded, self.image.elements(kept, begin + places[0]))

@@ -180,6 +180,10 @@ class Patches(Strips):
         self._line = reach(self.columns, self.across) * self.unit
 
     @property
+    def by_zeros(self) -> bool:
+        return False
+
+    @property
     def products(self) -> int:
         return self.blocks * len(self.parts) * -(-self.outputs // COLUMNS)
 

@@ -39,6 +39,8 @@ from nki.ir.views.tensor import NkiTensor
 if TYPE_CHECKING:
     from graph_compiler.lower.device import DeviceProgram
     from graph_compiler.lower.products.convolution import ConvolutionStep
+    from graph_compiler.lower.products.finite import NotFinite
+    from graph_compiler.lower.products.images import Images
 
 STORED = 8 << 10
 """Bytes of a partition that a transfer of results has."""
@@ -146,6 +148,7 @@ class Strips:
             StoredOperand(device, place_of(view), view.type) for view in (step.image, step.kernel)
         )
         self.results = ConvolutionResults(device, step.target, step.following)
+        self.seen: NotFinite | None = None
         features = step.image.dims[3]
         # Runs of a row: all features of its pixels, or the pixels of a feature each.
         by_pixel = step.image.strides[3] == 1 or features == 1
@@ -165,6 +168,24 @@ class Strips:
     def products(self) -> int:
         """Products of a tile of rows."""
         return self.blocks * self.groups
+
+    @property
+    def by_zeros(self) -> bool:
+        """Whether it multiplies elements by zeros: for columns that do not see them, between
+        places of the window, or below its last row."""
+        plan = self.plan
+        dense = plan.together == self.across.dilation == 1
+        return not dense or plan.shifts * self.groups != self.down.size
+
+    def watch(self, seen: NotFinite) -> None:
+        """Have something look at pixels."""
+        self.seen = seen
+
+    def without_zeros(self) -> Images:
+        """The same by a plan that does not."""
+        from graph_compiler.lower.products.images import Images
+
+        return Images(self.device, self.step, exact=True)
 
     def emit(self) -> None:
         plan = self.plan
@@ -190,6 +211,8 @@ class Strips:
         """Some rows of results of some images."""
         plan = self.plan
         loaded = self._loaded(image, images, row)
+        if self.seen is not None:
+            self.seen.look(loaded)
         weights = kernel()
         transposed = self._transposed(loaded)
         size = max(DTYPE_ROWS[dtype].size for dtype in self.results.dtypes().values())
