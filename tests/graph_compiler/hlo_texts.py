@@ -325,3 +325,6 @@ FORMS: list[tuple[str, str, dict[str, Any]]] = [
 
 
 names = st.text(min_size=1, max_size=12)
+
+
+CALLEE = "f { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] add(a, b) }"

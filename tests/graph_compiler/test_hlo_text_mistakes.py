@@ -7,7 +7,7 @@ import random
 import time
 
 import pytest
-from test_hlo_text import CALLEE, X
+from hlo_texts import CALLEE, X
 
 from graph_compiler import parse_text, print_text
 from graph_compiler.hlo.text_scan import is_braced, split

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hlo_texts import X, one
+from hlo_texts import CALLEE, X, one
 
 from graph_compiler import parse_text, print_text
-
-CALLEE = "f { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] add(a, b) }"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import cProfile
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from test_critical import ALONE, built, graphs
+from random_timed_programs import ALONE, built, graphs
 from timing_programs import Builder, hbm, matmul_hoisted_loads, matmul_loads_inside, sbuf
 
 from isa.columns import jit
