@@ -42,7 +42,7 @@ class Iota(Operation):
     pattern = Attribute(kind=Kind.pattern)
     offset = Attribute(kind=Kind.value, default=0, limits=INT32)
     channel_multiplier = Attribute(kind=Kind.integer, default=0, limits=INT32)
-    rules = (rules.operands.pattern_covers("pattern", "dst"),)
+    rules = (rules.operands.pattern_covers,)
 
 
 class AffineSelect(Operation):
@@ -84,7 +84,7 @@ class AffineSelect(Operation):
     offset = Attribute(kind=Kind.value, default=0, limits=INT32)
     rules = (
         rules.operands.same_elements("dst", "on_true_tile"),
-        rules.operands.pattern_covers("pattern", "dst"),
+        rules.operands.pattern_covers,
         rules.operators.comparison_operator("cmp_op"),
     )
 

@@ -119,7 +119,7 @@ class TensorScalar(Operation):
         rules.operands.column_operand("data", "operand0"),
         rules.operands.column_operand("data", "operand1"),
         rules.operators.elementwise_operator("op0", "op1"),
-        rules.operators.operators_of_one_type("op0", "op1"),
+        rules.operators.operators_of_one_type,
         rules.operators.operand_given("op0", "operand0"),
         rules.operators.operand_given("op1", "operand1"),
         rules.operands.bitvec_dtypes("op0", "dst", "data"),

@@ -252,38 +252,36 @@ def float32_columns(op: str | None, *names: str) -> Rule:
     return Rule("float32_columns", ISA + "tensor_scalar", check, text)
 
 
-def pattern_covers(pattern: str, dst: str) -> Rule:
-    """An iota pattern has up to four [step, count] pairs that cover dst's free elements."""
-
-    def check(call: OperationCall) -> Violation | None:
-        pairs, tensor = getattr(call, pattern), getattr(call, dst)
-        if not 1 <= len(pairs) <= 4:
+@rule(
+    ISA + "iota",
+    "pattern has 1 to 4 [step, count] pairs; the counts multiply to the elements of a partition of "
+    "dst.",
+)
+def pattern_covers(call: OperationCall) -> Violation | None:
+    pairs, dst = call.pattern, call.dst
+    if not 1 <= len(pairs) <= 4:
+        return Violation(
+            "value-not-allowed",
+            f"pattern has {len(pairs)} [step, count] pairs, expected 1 to 4",
+            operand="pattern",
+        )
+    for step, _ in pairs:
+        if not INT32[0] <= step <= INT32[1]:
             return Violation(
                 "value-not-allowed",
-                f"{pattern} has {len(pairs)} [step, count] pairs, expected 1 to 4",
-                operand=pattern,
+                f"pattern has the step {step}, expected an integer of 32 bits",
+                operand="pattern",
             )
-        for step, _ in pairs:
-            if not INT32[0] <= step <= INT32[1]:
-                return Violation(
-                    "value-not-allowed",
-                    f"{pattern} has the step {step}, expected an integer of 32 bits",
-                    operand=pattern,
-                )
-        count = math.prod(pair[1] for pair in pairs)
-        if count == free_elements(tensor):
-            return None
-        return Violation(
-            "shape-mismatch",
-            f"{pattern} covers {plural(count, 'element')} per partition, {dst} "
-            f"{shape_text(tensor)} has {free_elements(tensor)}",
-            why="The counts of a pattern multiply to the elements of a partition.",
-            operand=pattern,
-        )
-
-    text = f"{pattern} has 1 to 4 [step, count] pairs; the counts multiply to the elements of a "
-    text += f"partition of {dst}."
-    return Rule("pattern_covers", ISA + "iota", check, text)
+    count = math.prod(pair[1] for pair in pairs)
+    if count == free_elements(dst):
+        return None
+    return Violation(
+        "shape-mismatch",
+        f"pattern covers {plural(count, 'element')} per partition, dst {shape_text(dst)} has "
+        f"{free_elements(dst)}",
+        why="The counts of a pattern multiply to the elements of a partition.",
+        operand="pattern",
+    )
 
 
 @rule(_ENGINES, "On the gpsimd engine, asked for or needed by the operator, no tensor is in PSUM.")

@@ -103,25 +103,19 @@ def elementwise_operator(*names: str) -> Rule:
     return Rule("elementwise_operator", _ALU_TABLE, check, text, dict.fromkeys(names, elementwise))
 
 
-def operators_of_one_type(first: str, second: str) -> Rule:
-    """Both operators are arithmetic, or both are bit-vector operators."""
-
-    def check(call: OperationCall) -> Violation | None:
-        one, two = call.field(first), call.field(second)
-        if one is None or two is None or one.arithmetic == two.arithmetic:
-            return None
-        kinds = {True: "arithmetic", False: "bit-vector"}
-        return Violation(
-            "operator-not-allowed",
-            f"{first}={one.name} is {kinds[one.arithmetic]}, {second}={two.name} is "
-            f"{kinds[two.arithmetic]}",
-            why="The two operators of one instruction are both arithmetic or both bit-vector.",
-            hint="Use two instructions.",
-            operand=second,
-        )
-
-    text = f"{first} and {second} are both arithmetic or both bit-vector operators."
-    return Rule("operators_of_one_type", ISA + "tensor_scalar", check, text)
+@rule(ISA + "tensor_scalar", "op0 and op1 are both arithmetic or both bit-vector operators.")
+def operators_of_one_type(call: OperationCall) -> Violation | None:
+    one, two = call.op0, call.op1
+    if one is None or two is None or one.arithmetic == two.arithmetic:
+        return None
+    kinds = {True: "arithmetic", False: "bit-vector"}
+    return Violation(
+        "operator-not-allowed",
+        f"op0={one.name} is {kinds[one.arithmetic]}, op1={two.name} is {kinds[two.arithmetic]}",
+        why="The two operators of one instruction are both arithmetic or both bit-vector.",
+        hint="Use two instructions.",
+        operand="op1",
+    )
 
 
 def operand_given(op: str, operand: str) -> Rule:

@@ -98,21 +98,37 @@ def row_elements_of(
     return Rule("row_elements_of", document, check, text)
 
 
-def row_elements(name: str, count: int, document: str) -> Rule:
-    """The operand, if it is given, has this many elements in each partition."""
+def _row_elements(
+    kind: str, name: str, fits: Callable[[Any], bool], expected: str, document: str
+) -> Rule:
+    """A rule on the elements per partition of an operand that is given: `expected`, in words."""
 
     def check(call: OperationCall) -> Violation | None:
         tensor = call.field(name)
-        if not is_tensor(tensor) or free_elements(tensor) == count:
+        if not is_tensor(tensor) or fits(free_elements(tensor)):
             return None
         return Violation(
             "shape-mismatch",
             f"{name} {shape_text(tensor)} has {free_elements(tensor)} elements in a partition, "
-            f"expected {count}",
+            f"expected {expected}",
             operand=name,
         )
 
-    return Rule("row_elements", document, check, f"{name} has {count} elements a partition.")
+    return Rule(kind, document, check, f"{name} has {expected} elements a partition.")
+
+
+def row_elements(name: str, count: int, document: str) -> Rule:
+    """The operand, if it is given, has this many elements in each partition."""
+    return _row_elements("row_elements", name, lambda n: bool(n == count), str(count), document)
+
+
+def row_elements_multiple(name: str, factor: int, document: str) -> Rule:
+    """The elements of a partition are a multiple of `factor`, and some."""
+
+    def fits(count: Any) -> bool:
+        return bool(count % factor == 0 and count != 0)
+
+    return _row_elements("row_elements_multiple", name, fits, f"a multiple of {factor}", document)
 
 
 def row_elements_between(name: str, low: int, high: int, document: str) -> Rule:
@@ -135,25 +151,6 @@ def row_elements_between(name: str, low: int, high: int, document: str) -> Rule:
 
     text = f"{name} has {low} to {high} elements a partition."
     return Rule("row_elements_between", document, check, text)
-
-
-def row_elements_multiple(name: str, factor: int, document: str) -> Rule:
-    """The elements of a partition are a multiple of `factor`."""
-
-    def check(call: OperationCall) -> Violation | None:
-        tensor = call.field(name)
-        count = free_elements(tensor)
-        if count % factor == 0 and count != 0:
-            return None
-        return Violation(
-            "shape-mismatch",
-            f"{name} {shape_text(tensor)} has {count} elements in a partition, expected a multiple "
-            f"of {factor}",
-            operand=name,
-        )
-
-    text = f"{name} has a multiple of {factor} elements a partition."
-    return Rule("row_elements_multiple", document, check, text)
 
 
 def dimensions_at_most(name: str, most: int, document: str) -> Rule:
