@@ -34,7 +34,7 @@ from simulator.timing import simulate
 from simulator.timing.assumptions import NOTHING
 from simulator.timing.flow import Flow
 from simulator.timing.plan import plan_program
-from simulator.timing.sequence import follow
+from simulator.timing.sequence import StreamWalk
 from simulator.watchdog import Watchdog
 
 DEPTH, EACH = 64, 6.16
@@ -75,7 +75,8 @@ def unrolled(program: Program) -> Program:
     plan = plan_program(program, resolve(program.target), NOTHING)
     cores = [replace(core, streams={}) for core in program.cores]
     for stream, (core, engine) in enumerate(plan.streams):
-        steps = follow(plan, stream, Flow(None), Watchdog(), lambda *_: None).instructions()
+        walk = StreamWalk(plan, stream, Flow(None), Watchdog(), lambda *_: None)
+        steps = walk.run().instructions()
         columns = in_columns(program.cores[core].streams[engine])
         loops = [one.row in (LoopBegin, LoopEnd) for one in columns.templates]
         order = columns.order[steps]

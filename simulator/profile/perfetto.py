@@ -28,7 +28,7 @@ from isa.spec import Instruction
 from isa.target import resolve
 from simulator.profile.flows import flows
 from simulator.timing.dma import plan_transfer
-from simulator.timing.model import TABLE_LOAD
+from simulator.timing.event_run import TABLE_LOAD
 from simulator.timing.timeline import CoreTimeline, Timeline, Track
 
 COUNTER_POINTS = 4000

@@ -8,8 +8,8 @@ of the same work could undercut.
    by `ports`; `assumptions` change these for what-ifs.
 2. `sequence` finds which instructions each stream executes (`flow`: trips and branches), without
    times.
-3. `layout` makes the arguments of `events`, the event loop; `model` runs it and makes the
-   `timeline`.
+3. `layout` makes the arguments of `events`, the event loop; `event_run` runs it, and `model` makes
+   the `timeline`.
 4. `critical` follows the critical path back, `bounds` says what no schedule can undercut, `flops`
    counts operations, `uncertainty` says how far modelled times are from published ones.
 """

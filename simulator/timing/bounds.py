@@ -12,7 +12,7 @@ from isa.target import resolve
 from simulator.timing.assumptions import NOTHING
 from simulator.timing.flow import Flow
 from simulator.timing.plan import plan_program
-from simulator.timing.sequence import follow
+from simulator.timing.sequence import StreamWalk
 from simulator.watchdog import Watchdog
 
 
@@ -31,7 +31,7 @@ def lower_bounds(program: Program, trace: Any = None) -> dict[str, float]:
     hbm = 0.0
     for stream, (core, engine) in enumerate(plan.streams):
         events = None if trace is None else trace.events(core, engine)
-        sequence = follow(plan, stream, Flow(events), Watchdog(), lambda *_: None)
+        sequence = StreamWalk(plan, stream, Flow(events), Watchdog(), lambda *_: None).run()
         of = plan.of[plan.slice(stream)] - plan.first_templates[stream]
         templates = plan.templates_of(stream)
         times = np.bincount(of, sequence.executed(of.size), minlength=len(templates))

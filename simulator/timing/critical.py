@@ -145,7 +145,7 @@ class CriticalPath:
 
 
 @dataclass(slots=True)
-class Path:
+class RunNodes:
     """The nodes of one run, one behind the other. `links` has of each its step (see `PathColumns`)
     and the node that hands over to it. `moments` has of each when that is (`begin`), and until when
     a table load or the dispatch of a transfer holds it up (`settled`). Then its start, when it
@@ -209,14 +209,14 @@ class Walked(NamedTuple):
     held: np.ndarray
 
 
-def walk(path: Path, plan: TimingPlan, dma_engines: int) -> CriticalPath:
+def walk(run: RunNodes, plan: TimingPlan, dma_engines: int) -> CriticalPath:
     """The critical path of a recorded run, from its end to its start."""
-    count, nodes = plan.first[-1], path.nodes
+    count, nodes = plan.first[-1], run.nodes
     most = min(nodes, 2 * count)
     streams = np.repeat(np.arange(len(plan.streams)), np.diff(plan.first)).astype(np.int16)
     columns = [
-        path.links,
-        path.moments,
+        run.links,
+        run.moments,
         streams,
         plan.of,
         *_templates(plan, dma_engines),
@@ -227,7 +227,7 @@ def walk(path: Path, plan: TimingPlan, dma_engines: int) -> CriticalPath:
         np.zeros(nodes, np.int32),
         np.zeros(nodes, NUMBER),
     ]
-    numbers = [path.last, path.until]
+    numbers = [run.last, run.until]
     arrays = *map(np.asarray, columns), *numbers
     compiled = _walk.compiled(nodes, arrays)
     if compiled is None:

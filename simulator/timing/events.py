@@ -33,7 +33,7 @@ FRESH, WAITING, DRAINING, MEETING = range(4)
 
 
 TIMES = 5
-"""Times that are kept of each node, see `simulator.timing.critical.Path`."""
+"""Times that are kept of each node, see `simulator.timing.critical.RunNodes`."""
 
 N_MODES, DYNAMIC, STATIC = 4, 0, 3
 """Who may generate the descriptors of transfers: values of `isa.enums.DgeMode`. None are of unknown

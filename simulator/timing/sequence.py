@@ -22,7 +22,7 @@ from simulator.watchdog import Watchdog
 
 
 @dataclass(slots=True)
-class Sequence:
+class ExecutedInstructions:
     """What one stream executes. `starts`, `ends`: stretches of its instructions; `rounds`: which
     iteration of their innermost loop each is. `rows`: (instruction, rows that it moves) of every
     dynamic transfer."""
@@ -54,39 +54,29 @@ class Sequence:
         return np.repeat(np.array(self.rounds, np.int64), lengths)
 
 
-def follow(
-    plan: TimingPlan,
-    stream: int,
-    flow: Flow,
-    watchdog: Watchdog,
-    located: Callable[[NeuronError, int, int, int], None],
-) -> Sequence:
-    """What a stream executes. `watchdog` looks at it whenever it goes back, at the least time that
-    it has taken by then. `located` completes the error that it raises, by where the stream was,
-    where it goes, and in which round of its loop."""
-    return _Follower(plan, stream, flow, watchdog, located).run()
+@dataclass
+class StreamWalk:
+    """One walk along a stream, in which `flow` decides. `watchdog` looks at it whenever it goes
+    back, at the least time that it has taken by then. `located` completes the error that it raises,
+    by where the stream was, where it goes, and in which round of its loop."""
 
+    plan: TimingPlan
+    stream: int
+    flow: Flow
+    watchdog: Watchdog
+    located: Callable[[NeuronError, int, int, int], None]
 
-class _Follower:
-    """One walk along a stream."""
-
-    def __init__(
-        self,
-        plan: TimingPlan,
-        stream: int,
-        flow: Flow,
-        watchdog: Watchdog,
-        located: Callable[[NeuronError, int, int, int], None],
-    ) -> None:
-        self.flow, self.watchdog, self.located = flow, watchdog, located
-        self.templates = plan.templates_of(stream)
-        self.of = plan.of[plan.slice(stream)] - plan.first_templates[stream]
-        self.found = Sequence()
+    def __post_init__(self) -> None:
+        self.templates = self.plan.templates_of(self.stream)
+        first = self.plan.first_templates[self.stream]
+        self.of = self.plan.of[self.plan.slice(self.stream)] - first
+        self.found = ExecutedInstructions()
         self.loops: list[list[int]] = []  # trip count, index of LoopBegin, iteration
         self.stops = self._stops()
         self.elapsed = [0.0, 0.0]
 
-    def run(self) -> Sequence:
+    def run(self) -> ExecutedInstructions:
+        """What the stream executes."""
         pc, end, found = 0, self.of.size, self.found
         while pc < end:
             stop = self.stops[pc]
