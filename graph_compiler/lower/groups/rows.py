@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import nki.language as nl
-from graph_compiler.lower.device import HELD, DeviceProgram
+from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.groups.added_rows import added_rows
 from graph_compiler.lower.groups.divided_products import Divided, divided_products
 from graph_compiler.lower.groups.masked_columns import MaskedColumns, masked_columns
@@ -26,34 +26,12 @@ from graph_compiler.lower.groups.members import (
     is_function,
 )
 from graph_compiler.lower.groups.moments import moments, sums_of
-from graph_compiler.lower.groups.row_products import (
-    RESIDENT,
-    ROUNDS,
-    Beside,
-    Fixed,
-    GroupTile,
-    RowProducts,
-    Tiles,
-    block_of,
-)
+from graph_compiler.lower.groups.resident_rows import ResidentRows
+from graph_compiler.lower.groups.row_products import Beside, Fixed, GroupTile, Tiles, block_of
 from graph_compiler.lower.groups.scalar_sums import moved_to_scalar
 from graph_compiler.lower.groups.transposed_products import Right, with_transposed
-from graph_compiler.lower.nests.elementwise import (
-    Folding,
-    Known,
-    Nest,
-    tiling_room,
-    types_of,
-)
-from graph_compiler.lower.nests.nest import (
-    FREE_RANK,
-    PARTITIONS,
-    UNROLLED,
-    Axis,
-    Tiling,
-    numbers,
-    tiled,
-)
+from graph_compiler.lower.nests.elementwise import Folding, Known, Nest, tiling_room, types_of
+from graph_compiler.lower.nests.nest import PARTITIONS, UNROLLED, Axis, Tiling, numbers, tiled
 from graph_compiler.lower.nests.operands import (
     LoadedOperand,
     NestOperand,
@@ -63,7 +41,7 @@ from graph_compiler.lower.nests.operands import (
 )
 from graph_compiler.lower.products.depths import depth_by_dma
 from graph_compiler.lower.products.sides import Sides
-from graph_compiler.schedule.steps import Place, item_size
+from graph_compiler.schedule.steps import item_size
 from graph_compiler.schedule.views import Buffer
 from nki.ir.views.tensor import NkiTensor
 
@@ -71,126 +49,28 @@ if TYPE_CHECKING:
     from graph_compiler.lower.groups.groups import Group
 
 
-class RowGroupEmitter(RowProducts):
+class RowGroupEmitter(ResidentRows):
     """A group, ready to be emitted."""
 
     def __init__(self, device: DeviceProgram, group: Group, uses: Counter[Buffer]) -> None:
-        self.device = device
-        self.group = group
-        *self.batch, self.count = group.counts
-        self.total = math.prod(group.counts)
+        super().__init__(device, group, uses)
         self.held = {}
         self.beside = {}
-        own = Counter(buffer for member in group.members for buffer in member.reads)
-        self.inside = {
-            buffer
-            for buffer in group.written - group.read - group.apart
-            if buffer.kind == "arena" and uses[buffer] == own[buffer]
-        }
-        self.shared = {
-            buffer
-            for buffer in group.read - group.apart
-            if own[buffer] > 1 or buffer in group.written or self._held(buffer)
-        }
-        made = group.written - group.apart
-        nests = [member for member in group.members if isinstance(member, RowNest)]
-        widest = max((math.prod(a.count for a in nest.inner) for nest in nests), default=0)
-        flat = all(len(nest.inner) < FREE_RANK for nest in nests)
-        short = _SHORT_MOMENTS if moments(device, group.members) else _SHORT
-        self.together = widest <= short and flat
-        self.each = self._rows_each(widest)
-        if self.each > 1:
-            self.shared = group.read - group.apart
-        # Buffers whose rows stay on chip: all that is made, and what several nests read.
-        self.resident = [b for b in group.steps if b in made or b in self.shared]
         self.tilings = [
             self._tiling(member) if isinstance(member, RowNest) else None
             for member in group.members
         ]
-        self.reads = own
         self.following = {}
         self.transposed = {}
         self.added = {}
-        self.in_pieces: set[Buffer] = set()
         self.divided = {}
         self.on_scalar: set[int] = set()
         self.summed = {}
         self.moments: dict[int, int] = {}
         self.masked: MaskedColumns | None = None
         self.seen: int | None = None
-        self.made: dict[Buffer, list[NkiTensor]] = {}
         self.loaded: dict[Any, NkiTensor] = {}
         self.common: dict[int, dict[Any, Known]] = {}
-
-    def _held(self, buffer: Buffer) -> list[NkiTensor]:
-        """The tiles that have all rows of a buffer, one for each tile of rows; or none."""
-        group = self.group
-        tiles = self.device.held_rows(buffer, group.steps[buffer], group.types[buffer])
-        aligned = not self.batch or self.count % PARTITIONS == 0
-        whole = sum(tile.shape[0] for tile in tiles) == self.total
-        return tiles if aligned and whole and self.is_straight() else []
-
-    def _rows_each(self, widest: int) -> int:
-        """Neighbouring rows that a partition has at a time, in groups that make whole rows, none of
-        which stay on chip for others: as many as make transfers long, and operations where
-        several rows go through them `together`."""
-        group = self.group
-        sizes = {b: group.steps[b] * item_size(group.types[b]) for b in group.steps}
-        moved = [size for buffer, size in sizes.items() if buffer not in self.inside]
-        products = any(isinstance(member, RowProduct) for member in group.members)
-        if self.batch or products or not moved or not all(map(group.makes, group.written)):
-            return 1
-        if group.written & group.apart or any(map(self._stays, group.steps)):
-            return 1
-        if any(map(self._held, group.read - group.apart)):
-            return 1
-        wanted = -(-self.device.target.dma_short_run_bytes.value // min(moved))
-        if self.together:
-            wanted = max(wanted, _OPERATION // widest)
-        room = RESIDENT // 2 // sum(sizes.values())
-        return max(1, min(wanted, room, self.count // (ROUNDS * PARTITIONS)))
-
-    def _stays(self, buffer: Buffer) -> bool:
-        """Whether all rows of a buffer may stay on chip for others."""
-        tiles = -(-self.total // PARTITIONS)
-        taken = tiles * self.group.steps[buffer] * item_size(self.group.types[buffer])
-        return not self.batch and self.is_straight() and taken <= HELD // 4
-
-    @property
-    def writes(self) -> set[Buffer]:
-        """What the group makes, and holds by itself."""
-        return self.group.written
-
-    def finds(self) -> bool:
-        """Whether rows that it reads are on chip already."""
-        return any(map(self._held, self.group.read - self.group.apart))
-
-    def leaves(self) -> bool:
-        """Whether rows that it computes stay on chip for others."""
-        nests = [member for member in self.group.members if isinstance(member, RowNest)]
-        computed = bool(nests) and all(nest.loop.steps and nest.loop.leaves for nest in nests)
-        products = [member for member in self.group.members if isinstance(member, RowProduct)]
-        beside = any(self._lie_beside(member) for member in products)
-        return beside or (computed and any(map(self._is_left, self.group.written)))
-
-    def _is_left(self, buffer: Buffer) -> bool:
-        if buffer in self.group.apart | self.inside or not self._stays(buffer):
-            return False
-        return self.group.makes(buffer)
-
-    def fits(self) -> bool:
-        """Whether there is room for the rows that stay, and for what products read beside them."""
-        group = self.group
-        taken = sum(group.steps[b] * item_size(group.types[b]) for b in self.resident)
-        taken *= self.each
-        products = [member for member in group.members if isinstance(member, RowProduct)]
-        right = [product.right_bytes() for product in products]
-        if self.total <= PARTITIONS:  # each is used once, one after the other
-            return taken + max(right, default=0) <= 2 * RESIDENT
-        if taken + sum(right) > max(_MOST, self.device.limits.resident):
-            return False
-        share = sum(product.right_share(self.total) for product in products)
-        return self.device.limits.keeps(taken + share)
 
     def _tiling(self, member: RowNest) -> Tiling:
         rows = Axis(min(self.count, PARTITIONS), member.rows.strides)
@@ -202,12 +82,6 @@ class RowGroupEmitter(RowProducts):
             parts = max(2, min(self.parts, elements // _PIECE))
             room = min(room, max(_PART, -(-elements // parts)))
         return tiled(rows, member.inner, room)
-
-    @property
-    def parts(self) -> int:
-        """Parts of rows that are loaded and computed one by one, so that transfers and engines take
-        turns where there are few tiles of rows."""
-        return max(1, _TILES // -(-self.total // PARTITIONS))
 
     def own_tiling(
         self, tiling: Tiling, rows: int, each: int, at_once: bool | None = None
@@ -414,85 +288,6 @@ class RowGroupEmitter(RowProducts):
         summed = number in self.moments or number in self.moments.values()
         return self.together or summed or is_column(member)
 
-    def _first(self, tile: GroupTile) -> Any:
-        """The number of a tile's first row, of all rows of the batch."""
-        first, stride = tile.start, self.count
-        for place, count in zip(reversed(tile.index), reversed(self.batch)):
-            first, stride = first + place * stride, stride * count
-        return first
-
-    def _tiles(self, tile: GroupTile) -> Tiles:
-        """Where the rows of a tile are on chip, those loaded that are read."""
-        device, group, first = self.device, self.group, self._first(tile)
-        tiles: Tiles = {}
-        for buffer in self.resident:
-            step, type = group.steps[buffer], group.types[buffer]
-            source = StoredOperand(device, Place(buffer), type)
-            held = self._held(buffer)
-            if tile.beside is not None and self._is_only_made(buffer):
-                made = tile.beside.made
-                if buffer not in made:
-                    shape = tile.rows, tile.beside.several * step
-                    made[buffer] = device.tile(shape, source.dtype)
-                tiles[buffer] = ResidentOperand(device, made[buffer], tile.number * step)
-                continue
-            if held and buffer not in group.written:
-                room = held[first // PARTITIONS]
-            else:
-                room = device.tile((tile.rows, tile.step * step), source.dtype)
-            if buffer in self.shared and not held:
-                self._load(buffer, source, room, tile, first)
-            last = tile.step > 1 or buffer in self.in_pieces
-            backing = None if buffer in self.inside or last else source
-            tiles[buffer] = ResidentOperand(device, room, 0, backing, first * step)
-        return tiles
-
-    def _leave(self, tile: GroupTile, tiles: Tiles) -> None:
-        """Store several rows of a partition together, and have rows stay that others find."""
-        group, first = self.group, self._first(tile)
-        beside = set() if tile.beside is None else set(tile.beside.made)
-        for buffer in self.resident:
-            last = tile.step > 1 or buffer in self.in_pieces - beside
-            if last and buffer in group.written - self.inside:
-                source = StoredOperand(self.device, Place(buffer), group.types[buffer])
-                run = tile.step * group.steps[buffer]
-                pattern = [(run, tile.rows), (1, run)]
-                source.keep(tiles[buffer].tile, pattern, first * group.steps[buffer])
-            if tile.step > 1:
-                continue
-            loaded = buffer in self.shared and group.is_whole(buffer) and self._stays(buffer)
-            if self._is_left(buffer) or loaded:
-                self.made.setdefault(buffer, []).append(tiles[buffer].tile)
-
-    def _is_only_made(self, buffer: Buffer) -> bool:
-        """Whether whole rows of a buffer are made for memory alone."""
-        group = self.group
-        own = buffer in group.written - self.inside - group.apart - group.read
-        return own and group.makes(buffer) and not self._is_left(buffer)
-
-    def _load(
-        self, buffer: Buffer, source: StoredOperand, room: NkiTensor, tile: GroupTile, first: Any
-    ) -> None:
-        """What members read of rows, from the first one on."""
-        step = self.group.steps[buffer]
-        low, high = self.group.spans[buffer]
-        width = high + 1 - low
-        if tile.step == 1:
-            least = _LOADED // item_size(self.group.types[buffer])
-            part = max(least, -(-width // self.parts))
-            for start in range(low, high + 1, part):
-                size = min(part, high + 1 - start)
-                pattern = [(step, tile.rows), (1, size)]
-                own = room[:, start : start + size]
-                self.device.copy(own, source.elements(pattern, first * step + start))
-            return
-        if width == step:
-            pattern = [(tile.step * step, tile.rows), (1, tile.step * width)]
-        else:
-            room = room.reshape((tile.rows, tile.step, step))[:, :, low : high + 1]
-            pattern = [(tile.step * step, tile.rows), (step, tile.step), (1, width)]
-        self.device.copy(room, source.elements(pattern, first * step + low))
-
     def _members(
         self, elements: Sequence[GroupTile], tiles: Sequence[Tiles], fixed: Fixed, right: Right
     ) -> None:
@@ -662,29 +457,10 @@ class RowGroupEmitter(RowProducts):
         return high - low < _FIXED and (others > 1 or repeats)
 
 
-_MOST = 128 << 10
-"""Bytes of a partition that rows and right operands of a group take at most."""
-
 _STRAIGHT = 1024
 """Tiles of rows in all of a group up to which no loop goes through the elements of its batch: their
 loads would be started by registers."""
 
-_SHORT = 512
-"""Elements of a row up to which operations take several rows of a partition at a time: a column for
-each of them is then less than what operations take besides, and what a row has one number of is
-computed for several."""
-
-_SHORT_MOMENTS = 60
-"""The same where sums and sums of squares are one pass over each row."""
-
-_OPERATION = 2048
-"""Elements of a partition that an operation has of several rows."""
-
-_TILES = 4
-"""Parts of rows in all, at least, where rows are long."""
-
-_LOADED = 2 << 10
-"""Bytes of a partition that are worth a transfer of their own."""
 
 _PART = 256
 """Elements of a row up to which it is not cut for the sake of overlap."""
