@@ -111,8 +111,6 @@ class Target:
     minimum_interval_cycles: Figure[int]
     dynamic_interval_cycles: Figure[int]
     gpsimd_startup_cycles: Figure[int]
-    access_startup_cycles: Figure[int]
-    dependent_overhead_cycles: Figure[int]
     wide_stride_bytes: Figure[int]
     wide_stride_factor: Figure[float]
     fp32_matmul_passes: Figure[int]
@@ -121,7 +119,6 @@ class Target:
     load_stationary_columns_per_cycle: Figure[int]
     tile_loads_hidden: Figure[int]
     completion_ns: PerEngine
-    matmul_fp32_completion_ns: Figure[float]
     activation_function_ns: Figure[float]
     activation_operand_ns: Figure[float]
     accumulator_read_ns: Figure[float]
@@ -139,7 +136,6 @@ class Target:
 
     # DMA
     dma_engines: Figure[int]
-    dma_queues_per_engine: Figure[int]
     dma_bytes_per_ns_per_engine: Figure[float]
     dma_descriptor_ns: Figure[float]
     dma_descriptor_max_bytes: Figure[int]
@@ -265,14 +261,11 @@ _SHARED: dict[str, Any] = {
     "minimum_interval_cycles": _count(64, _COSTS + " (MIN_II), ARCH2", "cycles"),
     "dynamic_interval_cycles": _count(600, _COSTS + " (MIN_II_DYNAMIC)", "cycles"),
     "gpsimd_startup_cycles": _count(150, _COSTS + " (iota, affine_select)", "cycles"),
-    "access_startup_cycles": _count(60, _ARCH2, "cycles"),
-    "dependent_overhead_cycles": _count(100, _ARCH2, "cycles"),
     "wide_stride_bytes": _count(16, _ARCH2, "B"),
     "wide_stride_factor": Figure(2.0, "", _ARCH2),
     "fp32_matmul_passes": _count(4, _COSTS + " (nc_matmul)"),
     "load_stationary_columns_per_cycle": _count(4, "ARCH2 (fast weight load)"),
     "dma_engines": _count(16, "BANDWIDTH"),
-    "dma_queues_per_engine": _count(16, "nki/get-started/about/nki-dma-overview.rst"),
     "dma_descriptor_max_bytes": _count(64 * _KIB, "DRIVER (16-bit length field)", "B"),
     "dma_short_run_bytes": _count(2 * _KIB, "BANDWIDTH (least payload that is recommended)", "B"),
     "dma_compute_fraction": Figure(0.5, "", _ARCH4),
@@ -284,7 +277,6 @@ _SHARED: dict[str, Any] = {
 _MEASURED = "MEASURED"
 
 _TIMING: dict[str, tuple[float, str, bool]] = {
-    "matmul_fp32_completion_ns": (381.3, _MEASURED, False),
     "activation_function_ns": (293.5, _MEASURED + " (exp, sigmoid; bias included)", False),
     "activation_operand_ns": (91.0, _MEASURED + " (a column of scale or bias)", False),
     "accumulator_read_ns": (279.0, _MEASURED, False),

@@ -32,7 +32,7 @@ from isa.affine.polynomial import (
     polynomial,
 )
 from isa.affine.predicate import DECIDE, Predicate, compare, prove, questions
-from isa.affine.solve import from_sympy, solve_shape
+from isa.affine.solve import solve_shape
 from isa.affine.text import in_words, parse_form, parse_predicate, variable_ranges
 from isa.affine.values import bind, evaluate, identical, structure, substitute, symbols_of
 
@@ -51,7 +51,6 @@ __all__ = [
     "evaluate",
     "exact_quotient",
     "extremes",
-    "from_sympy",
     "identical",
     "in_words",
     "maximum",

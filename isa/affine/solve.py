@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import lcm
 from typing import Any
 
-from isa.affine.polynomial import (
-    Polynomial,
-    Symbol,
-    exact_quotient,
-    floor_division,
-    maximum,
-    minimum,
-    polynomial,
-)
+from isa.affine.polynomial import Polynomial, Symbol
 from isa.affine.values import evaluate, refused, symbols_of
 from isa.errors import NeuronError
 
@@ -39,70 +30,6 @@ def to_sympy(value: Any) -> Any:
                     term *= (sympy.Min if atom.kind == "min" else sympy.Max)(left, right)
         total += term
     return total
-
-
-def from_sympy(expression: Any, symbols: Mapping[str, Symbol]) -> int | Polynomial:
-    """The polynomial of a sympy expression built from integers, the named symbols, + * **, exact
-    divisions, floor, ceiling, Mod, Min and Max. Raises register-arithmetic for anything else."""
-    numerator, denominator = _fraction(expression, symbols)
-    quotient = exact_quotient(numerator, denominator)
-    if quotient is None:
-        raise NeuronError("register-arithmetic", f"`{expression}` is not an integer polynomial")
-    return quotient
-
-
-def _fraction(expression: Any, symbols: Mapping[str, Symbol]) -> tuple[Any, Any]:
-    """Numerator and denominator as polynomials; equal factors need not be cancelled."""
-    import sympy
-
-    if expression.is_Rational:
-        return int(expression.p), int(expression.q)
-    if expression.is_Symbol and expression.name in symbols:
-        return polynomial(symbols[expression.name]), 1
-    if expression.is_Pow and expression.exp.is_Integer:
-        base = _fraction(expression.base, symbols)
-        top, bottom = base if expression.exp > 0 else base[::-1]
-        numerator: Any = 1
-        denominator: Any = 1
-        for _ in range(abs(int(expression.exp))):
-            numerator, denominator = numerator * top, denominator * bottom
-        return numerator, denominator
-    parts = [_fraction(a, symbols) for a in expression.args]
-    if expression.is_Add:
-        return _sum(parts)
-    if expression.is_Mul:
-        numerator = denominator = 1
-        for top, bottom in parts:
-            numerator, denominator = numerator * top, denominator * bottom
-        return numerator, denominator
-    if isinstance(expression, sympy.floor):
-        return floor_division(*parts[0]), 1
-    if isinstance(expression, sympy.ceiling):
-        return -floor_division(-parts[0][0], parts[0][1]), 1
-    whole: list[Any] = [exact_quotient(*part) for part in parts]
-    if len(whole) >= 2 and all(w is not None for w in whole):
-        if isinstance(expression, sympy.Mod):
-            return whole[0] % whole[1], 1
-        if isinstance(expression, (sympy.Min, sympy.Max)):
-            choose = minimum if isinstance(expression, sympy.Min) else maximum
-            result = whole[0]
-            for other in whole[1:]:
-                result = choose(result, other)
-            return result, 1
-    raise NeuronError("register-arithmetic", f"`{expression}` has no index form")
-
-
-def _sum(parts: list[tuple[Any, Any]]) -> tuple[Any, Any]:
-    numerator: Any = 0
-    denominator: Any = 1
-    for top, bottom in parts:
-        if isinstance(denominator, int) and isinstance(bottom, int):
-            common = lcm(denominator, bottom)
-            numerator = numerator * (common // denominator) + top * (common // bottom)
-            denominator = common
-        else:
-            numerator, denominator = numerator * bottom + top * denominator, denominator * bottom
-    return numerator, denominator
 
 
 def solve_shape(
