@@ -221,12 +221,13 @@ def round_early(block: Block) -> None:
 
 def _chooses(node: Node) -> bool:
     """Whether each element of a result is one of those that a node takes, by their order."""
-    if node.op == "pad":
+    if node.op in _MOVED:
         return True
     folds = {binary_opcode(called) for called in _called(node)}
     return node.op in _FOLDS and len(node.operands) == 2 and folds <= {"maximum", "minimum"}
 
 
+_MOVED = frozenset({"pad", "reshape", "transpose", "slice"})
 _FOLDS = frozenset({"reduce", "reduce-window"})
 _ROUNDED = "bf16"
 _PERMITTED = "dot"

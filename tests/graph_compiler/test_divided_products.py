@@ -133,3 +133,54 @@ def test_scores_are_compared_while_they_leave_psum(keys: int) -> None:
     wanted = attended(q, k, v, mask, 0.125, -np.inf)
     np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
     np.testing.assert_allclose(found, wanted, 2e-5, 1e-5)
+
+
+def as_torch_states_it() -> str:
+    """The weights of bf16 scores stay fp32, rows that are masked wholly are zeros, and the results
+    are rounded in another form."""
+    text = graph("bf16", 0.125, "-inf")
+    before, last = text.rsplit(" w = ", 1)
+    last = last.partition("\n")[2].replace("ROOT r = bf16", "o = f32").replace("dot(w, v)", "D")
+    size = f"{HEADS},{ROWS},{KEYS}"
+    return (
+        before.replace(
+            "ENTRY",
+            "some { a = pred[] parameter(0)\n b = pred[] parameter(1)\n"
+            " ROOT s = pred[] or(a, b) }\nENTRY",
+        )
+        + f""" no = pred[] constant(false)
+ nothing = f32[{size}] broadcast(zero), dimensions={{}}
+ seen = pred[{size}] compare(c, lows), direction=NE
+ any = pred[{HEADS},{ROWS}] reduce(seen, no), dimensions={{2}}, to_apply=some
+ anys = pred[{size}] broadcast(any), dimensions={{0,1}}
+ w = f32[{size}] select(anys, p, nothing)
+ f = f32[1,{size}] reshape(w)
+ g = f32[{size}] reshape(f)
+ wide = f32[{HEADS},{KEYS},{DEPTH}] convert(v)
+"""
+        + last.replace("D,", "dot(g, wide),").rstrip("}\n")
+        + f"""}}
+ n = f32[1,{HEADS},{ROWS},{DEPTH}] reshape(o)
+ ROOT r = bf16[1,{HEADS},{ROWS},{DEPTH}] convert(n)
+}}"""
+    )
+
+
+def test_fp32_weights_of_which_results_are_rounded_are_not_divided() -> None:
+    kernel = assemble(parse_text(as_torch_states_it()), TARGETS["trn2"])
+    wide: Counter[str] = Counter()
+    for body in kernel.bodies:
+        for op in operations(body):
+            views = [value for value in op.values if isinstance(value, NkiTensor)][:2]
+            if op.row.name != "dma_copy" and [v.shape for v in views] == [(128, KEYS)] * 2:
+                wide[op.row.name] += 1
+    assert wide == {"select_reduce": HEADS, "activation": HEADS}
+
+
+def test_fp32_weights_agree_with_float64() -> None:
+    given = inputs(ml_dtypes.bfloat16)
+    given[3][5] = False
+    (found,) = compile(parse_text(as_torch_states_it()), "trn2")(*given)
+    wanted = np.nan_to_num(attended(*given, 0.125, -np.inf))
+    assert not found[0, :, 5].any()
+    assert (np.abs(found[0].astype(np.float64) - wanted) <= 2.0**-8 * np.abs(wanted) + 2e-6).all()

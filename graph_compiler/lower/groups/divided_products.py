@@ -8,12 +8,15 @@ the product reads, so that no nest stands between them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 
+import nki.language as nl
 from graph_compiler.lower.groups.members import LEFT, Member, RowNest, RowProduct, is_function
 from graph_compiler.lower.nests.arithmetic import MODERATE
 from graph_compiler.schedule.views import Buffer
+from nki.ir.views.tensor import NkiTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,14 @@ class Divided:
     nest: int
     maker: int
     rows: RowNest
+    least: float
+    """What sums below it are divided by."""
+
+    def factor(self, total: NkiTensor) -> NkiTensor:
+        """What results are multiplied by, from the sums of rows."""
+        if self.least > -math.inf:
+            total = nl.maximum(total, self.least, dtype="float32")
+        return nl.reciprocal(total, dtype="float32")
 
 
 def divided_products(
@@ -34,8 +45,10 @@ def divided_products(
     other step."""
     found = {}
     for number, nest in enumerate(members):
-        if not isinstance(nest, RowNest) or not _divides(nest):
+        least = _least_divisor(nest) if isinstance(nest, RowNest) else None
+        if least is None:
             continue
+        assert isinstance(nest, RowNest)
         target, rows, divisor = nest.uses
         readers = [n for n, other in enumerate(members) if target.buffer in other.reads]
         makers = [n for n, other in enumerate(members) if other.uses[0].buffer is rows.buffer]
@@ -58,20 +71,26 @@ def divided_products(
                 loop, output=(target.type, loop.output[1]), steps=(*loop.steps[:-1], last)
             )
             places = [nest.places[0], *made.places[1:]]
-            found[reader] = Divided(number, maker, replace(made, loop=own, places=places))
+            found[reader] = Divided(number, maker, replace(made, loop=own, places=places), least)
     return found
 
 
-def _divides(nest: RowNest) -> bool:
-    """Whether a nest divides rows by one number each, about 1 in size, and rounds at most."""
+def _least_divisor(nest: RowNest) -> float | None:
+    """The least number by which a nest divides rows, by one number each, about 1 in size, and
+    rounds at most; None of other nests."""
     loop = nest.loop
     if loop.fold is not None or len(loop.leaves) != 2 or not loop.steps:
-        return False
-    first, *others = loop.steps
-    rounds = all(step.op in _ROUNDED and step.arguments == (2,) for step in others)
+        return None
+    steps, divisor, least = list(loop.steps), 1, -math.inf
+    if [step.op for step in steps[:2]] == _AT_LEAST and sorted(steps[1].arguments) == [1, 2]:
+        least, divisor, steps = steps[0].attribute, 3, steps[2:]
+    number = 2 + len(loop.steps) - len(steps)
+    first, *others = steps
+    rounds = all(step.op in _ROUNDED and step.arguments == (number,) for step in others)
     alike = not any(axis.strides[2] for axis in nest.inner)
-    quotient = first.arguments == (0, 1) and first.attribute == MODERATE
-    return quotient and rounds and len(others) <= 1 and alike
+    quotient = first.arguments == (0, divisor) and first.attribute == MODERATE
+    return least if quotient and rounds and len(others) <= 1 and alike else None
 
 
+_AT_LEAST = ["literal", "maximum"]
 _ROUNDED = frozenset({"convert"})

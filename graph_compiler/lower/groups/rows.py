@@ -10,7 +10,6 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import nki.language as nl
 from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.groups.added_rows import added_rows
 from graph_compiler.lower.groups.divided_products import Divided, divided_products
@@ -294,18 +293,18 @@ class RowGroupEmitter(ResidentRows):
         """The members for rows of which each partition has one: each for all elements of the batch
         before the next one, so that engines need not wait for one another."""
         device, group = self.device, self.group
-        left_out = {one.nest: one.maker for one in self.divided.values()}
+        left_out = {one.nest: one for one in self.divided.values()}
         for number, member in enumerate(group.members):
             if number in self.following.values():
                 continue
-            maker = left_out.get(number)
+            divided = left_out.get(number)
             step = member.contraction if isinstance(member, RowProduct) else member.loop
             with device.builder.at(device.place_in_graph(step)):
                 for tile, own in zip(elements, tiles):
                     if isinstance(member, RowProduct):
                         self._product(number, member, tile, own, fixed, right)
-                    elif maker is not None:
-                        tile.totals[number] = nl.reciprocal(tile.totals[maker], dtype="float32")
+                    elif divided is not None:
+                        tile.totals[number] = divided.factor(tile.totals[divided.maker])
                     else:
                         self._nest(number, member, tile, own, fixed)
 

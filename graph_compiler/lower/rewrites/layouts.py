@@ -148,8 +148,9 @@ def _is_left(node: Node, order: list[int], users: dict[Node, list[Node]]) -> boo
 
 
 def _is_divided(node: Node) -> bool:
-    """Whether a node is a quotient by sums of exponentials, rounded at most."""
-    while node.op in _ROUNDED:
+    """Whether a node is a quotient by sums of exponentials, rounded and in other dimensions at
+    most."""
+    while node.op in _ROUNDED or node.op == "reshape":
         (node,) = node.operands
     return node.op in _QUOTIENTS and is_softmax_divisor(node.operands[1])
 
