@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from operator_values import module_text
-from random_operations import REDUCERS, reducer
+from ranks_of_graphs import SUM, pieces, ranks_of
 
-from graph_compiler import evaluate, evaluate_ranks, parse_text
+from graph_compiler import evaluate, parse_text
 from graph_compiler.hlo import Computation, Instruction, Module, Shape
 from isa.errors import NeuronError
 
@@ -167,63 +167,6 @@ def test_custom_calls_are_looked_up_by_target() -> None:
     assert caught.value.code == "hlo-not-supported" and "twice" in caught.value.what
 
 
-# Ranks.
-
-SUM = reducer("f32", REDUCERS["add"])
-
-
-def ranks_of(text: str, *inputs: np.ndarray[Any, Any], **options: Any) -> list[Any]:
-    """Rank r gets inputs[r]; one output a rank."""
-    results = evaluate_ranks(parse_text(text), [[array] for array in inputs], **options)
-    return [result[0].tolist() for result in results]
-
-
-def pieces(ranks: int, size: int = 4) -> list[np.ndarray[Any, Any]]:
-    return [np.arange(size, dtype=np.float32) + 10 * rank for rank in range(ranks)]
-
-
-def test_all_reduce_sums_over_groups_on_every_rank() -> None:
-    text = module_text(
-        "all-reduce", "f32[4]", ["f32[4]"], "replica_groups={{0,2},{1,3}}, to_apply=reducer", SUM
-    )
-    x = pieces(4)
-    even, odd = (x[0] + x[2]).tolist(), (x[1] + x[3]).tolist()
-    assert ranks_of(text, *x) == [even, odd, even, odd]
-
-
-def test_all_gather_joins_in_the_order_of_the_group() -> None:
-    text = module_text("all-gather", "f32[8]", ["f32[4]"], "replica_groups={{1,0}}, dimensions={0}")
-    x = pieces(2)
-    assert ranks_of(text, *x) == [[*x[1], *x[0]]] * 2
-
-
-def test_reduce_scatter_keeps_the_part_of_the_rank() -> None:
-    text = module_text(
-        "reduce-scatter",
-        "f32[2]",
-        ["f32[4]"],
-        "replica_groups={{0,1}}, dimensions={0}, to_apply=reducer",
-        SUM,
-    )
-    x = pieces(2)
-    total = (x[0] + x[1]).tolist()
-    assert ranks_of(text, *x) == [total[:2], total[2:]]
-
-
-def test_all_to_all_is_a_transposition_of_parts() -> None:
-    text = module_text("all-to-all", "f32[4]", ["f32[4]"], "replica_groups={{0,1}}, dimensions={0}")
-    x = pieces(2)
-    assert ranks_of(text, *x) == [[*x[0][:2], *x[1][:2]], [*x[0][2:], *x[1][2:]]]
-
-
-def test_collective_permute_gives_zeros_where_nobody_sends() -> None:
-    text = module_text(
-        "collective-permute", "f32[4]", ["f32[4]"], "source_target_pairs={{0,1},{1,2}}"
-    )
-    x = pieces(3)
-    assert ranks_of(text, *x) == [[0.0] * 4, x[0].tolist(), x[1].tolist()]
-
-
 def test_channels_and_global_ids_choose_the_group() -> None:
     """Four ranks as two replicas of two partitions; rank = 2 replica + partition."""
     x = pieces(4, 1)
@@ -238,47 +181,6 @@ def test_channels_and_global_ids_choose_the_group() -> None:
         assert ranks_of(text, *x, partitions=2) == [[value] for value in expected], groups
 
 
-def test_started_collectives_are_done() -> None:
-    text = """HloModule start
-ENTRY entry {
-  x = f32[4] parameter(0)
-  s = (f32[4], f32[8]) all-gather-start(x), replica_groups={{0,1}}, dimensions={0}
-  ROOT d = f32[8] all-gather-done(s)
-}
-"""
-    x = pieces(2)
-    assert ranks_of(text, *x) == [[*x[0], *x[1]]] * 2
-
-
-DIVERGENT = """HloModule divergent
-reducer {
-  a = f32[] parameter(0)
-  b = f32[] parameter(1)
-  ROOT z = f32[] add(a, b)
-}
-meets {
-  x = f32[4] parameter(0)
-  ROOT r = f32[4] all-reduce(x), replica_groups={{0,1}}, to_apply=reducer
-}
-stays {
-  x = f32[4] parameter(0)
-  ROOT r = f32[4] negate(x)
-}
-ENTRY entry {
-  x = f32[4] parameter(0)
-  i = u32[] replica-id()
-  s = s32[] convert(i)
-  ROOT c = f32[4] conditional(s, x, x), branch_computations={meets, stays}
-}
-"""
-
-
-def test_a_collective_that_a_rank_does_not_reach_is_a_deadlock() -> None:
-    with pytest.raises(NeuronError) as caught:
-        ranks_of(DIVERGENT, *pieces(2))
-    assert caught.value.code == "deadlock" and "all-reduce `r`" in caught.value.what
-
-
 def test_groups_that_do_not_fit_the_ranks_are_refused() -> None:
     text = module_text(
         "all-reduce", "f32[4]", ["f32[4]"], "replica_groups={{0,1,2,3}}, to_apply=reducer", SUM
@@ -286,32 +188,3 @@ def test_groups_that_do_not_fit_the_ranks_are_refused() -> None:
     with pytest.raises(NeuronError) as caught:
         ranks_of(text, *pieces(2))
     assert caught.value.code == "hlo-invalid"
-
-
-def test_shard_maps_split_and_join_by_the_mesh() -> None:
-    """Two dimensions over a 2 x 2 mesh, one of them over both axes on the way out."""
-    mesh = r"{mesh = #sdy.mesh<[\"a\"=2, \"b\"=2]>}"
-
-    def sharded(result: str, operand: str, direction: str, shardings: str) -> str:
-        target = {"in": "GlobalToLocalShape", "out": "LocalToGlobalShape"}[direction]
-        value = f"#sdy.sharding_per_value<[<@mesh, [{shardings}]>]>".replace('"', r"\"")
-        return (
-            f'{result} custom-call({operand}), custom_call_target="xla.sdy.{target}",'
-            f' frontend_attributes={{xla.sdy.{direction}_shardings="{value}"}}'
-        )
-
-    lines = [
-        f'HloModule shards, frontend_attributes={{xla.sdy.meshes="{mesh}"}}',
-        "ENTRY entry {",
-        "  x = f32[4,2] parameter(0)",
-        "  l = " + sharded("f32[2,1]", "x", "in", '{"b"}, {"a"}'),
-        "  n = f32[2,1] negate(l)",
-        "  r = f32[2] reshape(n)",
-        "  ROOT g = " + sharded("f32[8]", "r", "out", '{"b", "a"}'),
-        "}",
-    ]
-    text = "\n".join([*lines, ""])
-    x = np.arange(8, dtype=np.float32).reshape(4, 2)
-    (found,) = evaluate(parse_text(text), x, ranks=4)
-    parts = [-x[2 * b : 2 * b + 2, a] for b in range(2) for a in range(2)]
-    assert found.tolist() == np.concatenate(parts).tolist()

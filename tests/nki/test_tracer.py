@@ -1,53 +1,16 @@
 """What the tracer records: operations, tensors, names, lines, roles, cores, guards."""
 
-import inspect
 import sys
 
-import numpy as np
 import pytest
 from traced import operations, psum, refused, sbuf, traced, value
 
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from isa.alu import ALU
-from isa.enums import Engine, Memory
+from isa.enums import Memory
 from nki.ir.locations import resolve as line_of
 from nki.ir.nodes import Op
-
-here = inspect.currentframe
-
-
-def test_operations_are_recorded_in_order_with_their_lines():
-    lines = []
-
-    def kernel(a):
-        tile = sbuf(128, 8)
-        lines.append(here().f_lineno + 1)
-        nisa.dma_copy(dst=tile, src=a)
-        lines.append(here().f_lineno + 1)
-        nisa.tensor_scalar(
-            dst=tile, data=tile, op0=nl.multiply, operand0=2, op1=nl.add, operand1=1.5
-        )
-        lines.append(here().f_lineno + 1)
-        nisa.dma_copy(a, tile, name="back")
-
-    nodes = traced(kernel, (128, 8)).bodies[0]
-    assert [n.row.name for n in nodes] == [
-        "storage_begin",
-        "dma_copy",
-        "tensor_scalar",
-        "dma_copy",
-    ]
-    assert [line_of(n.location).line for n in nodes[1:]] == lines
-    where = line_of(nodes[1].location)
-    assert where.text[where.column : where.end_column] == "nisa.dma_copy(dst=tile, src=a)"
-    assert where.file == __file__ and where.function == "kernel"
-    scalar = nodes[2]
-    assert value(scalar, "op0") is ALU["multiply"] and value(scalar, "op1") is ALU["add"]
-    assert value(scalar, "operand0") == 2 and value(scalar, "operand1") == 1.5
-    assert value(scalar, "engine") is Engine.vector and value(scalar, "reverse0") is False
-    assert nodes[3].name == "back" and nodes[1].name is None
 
 
 def test_outside_a_kernel_there_is_nobody_to_run_operations():
@@ -58,26 +21,6 @@ def test_outside_a_kernel_there_is_nobody_to_run_operations():
     with pytest.raises(nki.NeuronError) as caught:
         nisa.memset(dst=None, value=0)
     assert caught.value.code == "no-tracer" and caught.value.location.file == __file__
-
-
-def test_tensors_are_named_after_their_variables():
-    class Holder:
-        pass
-
-    def kernel():
-        first = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)
-        for _ in range(2):
-            tile = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)
-        many = [nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)]
-        given = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf, name="weights")
-        again = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf, name="weights")
-        holder = Holder()
-        holder.part = nl.zeros((128, 8), dtype=nl.float32)
-        assert (first.name, tile.name, given.name) == ("first", "tile.1", "weights")
-        assert (again.name, holder.part.name, many[0].name) == ("weights.1", "part", "tensor")
-
-    kernel = traced(kernel)
-    assert len({t.name for t in kernel.tensors}) == len(kernel.tensors)
 
 
 def test_storage_begins_where_it_is_allocated():
@@ -126,82 +69,6 @@ def test_results_must_be_whole_tensors_in_hbm():
     assert traced(lambda: None).results == []
     for body in (lambda: sbuf(128, 8), lambda: 3, lambda: hbm()[0:4], lambda: [hbm(), None]):
         refused("output-not-hbm", body)
-
-
-def test_nested_kernels_are_inlined():
-    @nki.jit
-    def double(tile):
-        nisa.tensor_tensor(dst=tile, data1=tile, data2=tile, op=nl.add)
-
-    def kernel(a):
-        tile = sbuf(128, 8)
-        nisa.memset(dst=tile, value=1.0)
-        double(tile)
-
-    kernel = traced(kernel, (4, 4))
-    assert len(operations(kernel, "tensor_tensor")) == 1
-    assert line_of(operations(kernel, "tensor_tensor")[0].location).function == "double"
-
-
-def test_the_grid_and_the_target():
-    seen = []
-
-    def kernel(a):
-        seen.append((nl.program_id(0), nl.num_programs(), nl.program_ndim()))
-        assert nisa.get_nc_version() is nisa.nc_version.gen3
-        assert nl.tile_size.pmax == 128 and nl.tile_size.psum_bank_fmax == 512
-        assert nl.tile_size.gemm_moving_fmax == 512 and nl.tile_size.psum_num_banks == 8
-
-    traced(kernel, (4, 4))
-    traced(kernel, (4, 4), cores=2)
-    assert seen == [(0, 1, 0), (0, 2, 1), (1, 2, 1)]
-    assert nl.tile_size.sbuf_fmax * 4 == nl.tile_size.sbuf_fmax_bytes
-
-
-def test_cores_share_tensors_by_order_or_name():
-    def kernel(a):
-        core = nl.program_id(0)
-        names = ["x", "y"] if core == 0 else ["y", "x"]
-        first = nl.ndarray((4, 8), nl.float32, nl.shared_hbm)
-        named = {n: nl.ndarray((4, len(n) + 1), nl.float32, nl.shared_hbm, name=n) for n in names}
-        private = nl.ndarray((4, 8), nl.float32, nl.private_hbm)
-        table = nl.shared_constant(np.arange(6, dtype=np.int32).reshape(2, 3))
-        tile = sbuf(4, 8)
-        nisa.memset(dst=tile, value=float(core))
-        nisa.dma_copy(dst=first, src=tile)
-        nisa.dma_copy(dst=private, src=tile)
-        assert table.shape == (2, 3)
-        return first, named["x"], named["y"]
-
-    kernel = traced(kernel, (4, 8), cores=2)
-    assert kernel.parameters[0].memory is Memory.shared_hbm
-    stores = [operations(kernel, "dma_copy", core) for core in (0, 1)]
-    assert value(stores[0][0], "dst").storage is value(stores[1][0], "dst").storage
-    assert value(stores[0][1], "dst").storage is not value(stores[1][1], "dst").storage
-    assert [t.name for t in kernel.results] == ["first", "x", "y"]
-    constants = [t for t in kernel.tensors if t.role == "constant"]
-    assert len(constants) == 1 and constants[0].data.tolist() == [[0, 1, 2], [3, 4, 5]]
-
-
-def test_cores_that_do_not_agree():
-    def shared(*shape):
-        return nl.ndarray(shape, nl.float32, nl.shared_hbm)
-
-    def other_shape(a):
-        return shared(4, 8 + nl.program_id(0))
-
-    def one_missing(a):
-        return next(reversed([shared(4, 8) for _ in range(2 - nl.program_id(0))]))
-
-    def other_result(a):
-        tensors = [shared(4, 8), shared(4, 8)]
-        return tensors[nl.program_id(0)]
-
-    def private(a):
-        return nl.ndarray((4, 8), nl.float32, nl.private_hbm)
-
-    for body in (other_shape, one_missing, other_result, private):
-        refused("core-mismatch", body, (4, 8), cores=2)
 
 
 def test_no_reorder_and_depends_on_record_order():
