@@ -22,9 +22,9 @@ WORTH = 150_000
 """Rows from which on a walk is compiled. Python takes 2 to 4 us a row, compiled code 0.1; compiling
 one takes, once a machine, 2 to 10 s."""
 
-LOADED = 6, 150
+LOADED = 8, 150
 """A walk that has been compiled is loaded where a process has had so small a part of that to walk;
-the second number is for where LLVM is loaded already. That takes 60 ms, a walk 0.2 to 3 ms."""
+the second number is for where LLVM is loaded already. That takes 45 ms, a walk 0.2 to 3 ms."""
 
 FEW = 500
 """Rows from which on a walk that has been loaded is quicker so."""
@@ -71,6 +71,7 @@ class ColumnFunction:
 
         found = walk_of(self.function, columns, work >= self.worth)
         self._loaded |= found is not None
+        self._walked = 0  # where it is not on disk, it may be after as many rows again
         return found
 
 

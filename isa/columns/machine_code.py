@@ -199,9 +199,10 @@ def _enter(words: list[int], column: Any) -> None:
         for one in column:
             _enter(words, one)
     elif isinstance(column, np.ndarray):
-        if not column.flags.c_contiguous:
+        interface = column.__array_interface__
+        if interface["strides"] is not None:
             raise ValueError("elements of a column do not lie one behind the other")
-        words += 0, 0, column.size, column.itemsize, column.ctypes.data
+        words += 0, 0, column.size, column.itemsize, interface["data"][0]
         words += *column.shape, *column.strides
     elif isinstance(column, float):
         words += struct.unpack("Q", struct.pack("d", column))
