@@ -175,19 +175,28 @@ class _BlockMover:
         while outer and len(inner) < 3 and outer[-1][0] <= left:
             inner.insert(0, outer.pop())
             left //= inner[0][0]
+        if outer and len(inner) < 3:  # as much of the next axis as fits at a time
+            count, a, b = outer.pop()
+        else:
+            count, a, b = inner.pop(0)
+            left = count
 
         def each(rest: list[Axis], at: Any, to: Any) -> None:
             if rest:
-                (count, a, b), *more = rest
-                for i in range(count):
-                    each(more, at + i * a, to + i * b)
+                (times, outside, inside), *more = rest
+                for i in range(times):
+                    each(more, at + i * outside, to + i * inside)
                 return
-            counts = [count for count, _, _ in inner] or [1]
-            tile = device.tile((rows, *counts), DTYPES[self.type])
+            for first in range(0, count, left):
+                part = (min(left, count - first), a, b)
+                piece([part, *inner], at + first * a, to + first * b)
+
+        def piece(axes: list[Axis], at: Any, to: Any) -> None:
+            tile = device.tile((rows, *[count for count, _, _ in axes]), DTYPES[self.type])
             flat = device.elements(self.array, self.type, [(1, 1)], 0)
-            pattern = [[1, rows], *[[a, count] for count, a, _ in inner]]
+            pattern = [[1, rows], *[[a, count] for count, a, _ in axes]]
             device.copy(tile, flat.ap(pattern, at, vector_offset=distance))
-            back = [(step, rows), *[(b, count) for count, _, b in inner]]
+            back = [(step, rows), *[(b, count) for count, _, b in axes]]
             device.copy(device.elements(self.block, self.type, back, to), tile)
 
         each(outer, at, to)
