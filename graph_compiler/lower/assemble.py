@@ -230,7 +230,7 @@ _HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "iota": _iota,
     "custom-call": _custom_call,
     "dot": _dot,
-    "convolution": convolution,
+    "convolution": expansions.first_of(expansions.handler(linear.few_results), convolution),
     "while": while_loop,
     LAYERS: layers,
     "conditional": _conditional,

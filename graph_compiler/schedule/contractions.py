@@ -409,7 +409,7 @@ def convolution(scheduler: Scheduler, node: Node) -> Lazy | None:
     steps = [(part.stride, part.window_dilation or 1) for part in parts]
     spatial = [node.dims[axis] for axis in places["output"][2:]]
     if single:
-        if outputs > 1 or math.prod(kernel.dims[:-2]) > _UNROLLED:
+        if outputs > 1 or math.prod(kernel.dims[:-2]) > UNROLLED:
             return None
         result: Lazy = _depthwise(program, x, kernel, steps, spatial, node.type)
     else:
@@ -423,7 +423,7 @@ def convolution(scheduler: Scheduler, node: Node) -> Lazy | None:
     return _permuted(program, result, back)
 
 
-_UNROLLED = 32
+UNROLLED = 32
 """Positions of a kernel that are written out as an element-wise sum."""
 
 

@@ -80,6 +80,9 @@ CASES = [
     ((1, 9, 9, 140), (3, 4, 140), 35, 2, 1),
     ((1, 7, 7, 140), (3, 70, 20), 2, 1, 1),  # a group fills partitions
     ((1, 12, 12, 60), (1, 2, 60), 30, 1, 1),
+    ((1, 9, 9, 130), (13, 1, 130), 130, 1, 1),  # the matrices of so many places have no room
+    ((1, 9, 9, 60), (13, 1, 120), 60, 1, 1),  # of two outputs, as many groups as have
+    ((1, 20, 20, 3), (13, 1, 3), 3, 1, 1),
 ]
 
 
@@ -178,3 +181,50 @@ def test_features_of_groups_lie_along_partitions(
     timeline = static_timeline(compiled.kernel.program, never=compiled.notes.finite)
     assert timeline is not None
     assert timeline.total_ns < most * 1000
+
+
+@pytest.mark.parametrize(
+    "dims, window, stride, groups, outputs",
+    [
+        ((4, 6, 6, 16), 3, 1, 16, 16),  # 36 places of the kernel, 9 of the result
+        ((2, 18, 18, 9), 5, 1, 9, 9),  # 324 and 25
+        ((1, 20, 20, 6), 3, 2, 3, 12),  # several features and outputs of a group
+        ((1, 30, 30, 3), 13, 1, 3, 3),  # 900 and 169
+    ],
+)
+def test_gradients_of_the_weights_of_groups(
+    dims: Any, window: int, stride: int, groups: int, outputs: int
+) -> None:
+    """Groups of the batch, as XLA has them, of kernels as large as images: against the definition
+    of the gradient."""
+    batch, size, _, features = dims
+    low = (window - 1) // 2
+    high = -(-size // stride)
+    part = features // groups
+    pad = (high - 1) * stride + window - size - low
+    extra = f" rhs_dilate={stride}x{stride}" if stride > 1 else ""
+    edge = f"{low}_{window - 1 + (high - 1) * stride + 1 - size - low}"
+    module = graph_compiler.parse_text(
+        f"""HloModule gradient
+ENTRY e {{
+ x = f32[{batch},{size},{size},{features}] parameter(0)
+ g = f32[{batch},{high},{high},{outputs}] parameter(1)
+ ROOT w = f32[{window},{window},{part},{outputs}] convolution(x, g),
+  window={{size={high}x{high} pad={edge}x{edge}{extra}}},
+  dim_labels=f01b_i01o->01bf, batch_group_count={groups}
+}}"""
+    )
+    rng = np.random.default_rng(window)
+    x = rng.standard_normal(dims).astype(np.float32)
+    g = rng.standard_normal((batch, high, high, outputs)).astype(np.float32)
+    around = np.pad(x.astype(np.float64), ((0, 0), (low, pad), (low, pad), (0, 0)))
+    every = g.astype(np.float64).reshape(batch, high, high, groups, outputs // groups)
+    wanted, terms = (np.empty((window, window, part, outputs)) for _ in range(2))
+    for i, j in np.ndindex(window, window):
+        seen = around[:, i : i + stride * high : stride, j : j + stride * high : stride]
+        seen = seen[:, :high, :high].reshape(batch, high, high, groups, part)
+        for kept, sides in ((wanted, (seen, every)), (terms, (np.abs(seen), np.abs(every)))):
+            kept[i, j] = np.einsum("nhwgi,nhwgo->igo", *sides).reshape(part, outputs)
+    for device in ("trn2", "trn1"):
+        (found,) = graph_compiler.compile(module, device)(x, g)
+        assert np.all(np.abs(found - wanted) <= 1e-5 * terms + 1e-6)

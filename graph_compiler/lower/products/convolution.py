@@ -225,19 +225,23 @@ def _convolution(scheduler: Scheduler, node: Node) -> View | None:
     edges = [edge for part in parts for edge in (part.padding_low, part.padding_high)]
     if not 1 <= len(parts) <= 2 or min(edges) < 0:
         return None
+    features = image.dims[places["input"][1]] // groups
+    outputs = node.dims[places["output"][1]] // groups
+    large = max(features, outputs) > PARTITIONS // 2
     apart = not any(edges) and all(part.stride >= part.size for part in parts) and groups == 1
-    if math.prod(sizes) > POSITIONS and not apart:
+    grouped = groups > 1 and not large
+    if math.prod(sizes) > POSITIONS and not apart and not grouped:
         return None
     plain = math.prod(sizes) == 1 and not any(edges) and groups == 1
     plain = plain and all(part.stride == 1 and (part.base_dilation or 1) == 1 for part in parts)
     if plain and places["input"][1] == len(image.dims) - 1:
         return None
     program: Any = scheduler.program
-    each = image.dims[places["input"][1]] // groups, node.dims[places["output"][1]] // groups
-    large = max(each) > PARTITIONS // 2
-    if groups > 1 and not large:
+    if grouped:
         pixels = math.prod(node.dims) // node.dims[places["output"][1]]
-        shape = GroupedShape(groups, *each, math.prod(sizes), pixels, item_size(image.type))
+        shape = GroupedShape(
+            groups, features, outputs, math.prod(sizes), pixels, item_size(image.type)
+        )
         if not shape.pays(program.target):
             return None
     values = scheduler.value(image), scheduler.value(kernel)
@@ -261,7 +265,8 @@ def _convolution(scheduler: Scheduler, node: Node) -> View | None:
     if len(windows) == 1:
         windows.insert(0, SpatialDimension())
     step = ConvolutionStep(x, k, target, (windows[0], windows[1]), groups=groups)
-    if step.places > POSITIONS and not step.is_of_patches(program.target):
+    many = step.places > POSITIONS and not grouped
+    if many and not step.is_of_patches(program.target):
         return None
     steps: list[Any] = [*step.by_group()] if groups > 1 and large else [step]
     program.steps += steps

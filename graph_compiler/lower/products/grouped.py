@@ -32,6 +32,7 @@ from graph_compiler.lower.products.images import KERNEL, Images
 from graph_compiler.lower.products.loaded_bands import LoadedBands
 from graph_compiler.lower.products.strips import FIXED
 from graph_compiler.lower.sizes import PARTITIONS
+from graph_compiler.schedule.contractions import UNROLLED
 from isa.alu import ALU
 from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor
@@ -65,9 +66,10 @@ class GroupedImages(Images):
         self.wide = reach(self.columns, self.across)
         self.places = self.down.size * self.across.size
         self._own = step.kernel.dims[2], self.outputs // step.groups
-        self._block = even(step.groups, PARTITIONS // max(self._own))
-        room = self.places * self.size * self._block * self._own[1]
-        self._at_once = max(1, KERNEL // room)
+        least = self.places * self.size * self._own[1]
+        fitting = PARTITIONS if self._own == (1, 1) else KERNEL // least
+        self._block = even(step.groups, min(PARTITIONS // max(self._own), fitting))
+        self._at_once = max(1, KERNEL // (least * self._block))
         self.parts = self._parts(min(step.groups, self._at_once * self._block))
 
     @property
@@ -224,7 +226,8 @@ class GroupedImages(Images):
         """Which engine sums each tile of a band: the one that has it first."""
         if self._own != (1, 1):
             return [Engine.tensor] * len(tiles)
-        if self.exact:
+        room = self.places * self.size * features  # that matrices take
+        if self.exact or room > KERNEL:
             return [Engine.vector] * len(tiles)
         target, step = self.device.target, self.step
         bands = -(-self.batch * self.rows // sum(tile.sizes[0] * tile.sizes[1] for tile in tiles))
@@ -308,9 +311,12 @@ class GroupedShape(NamedTuple):
         return -(-self.groups // block) * ns
 
     def pays(self, target: Target) -> bool:
-        """Whether this is faster than products and sums of elements with any of them along
-        partitions, which load the image once for each place."""
-        if (self.features, self.outputs) != (1, 1):
+        """Whether a group's kernel fits, and this is faster than products and sums of elements with
+        any of them along partitions, which load the image once for each place. These are of few
+        places."""
+        if self.places * self.size * self.outputs > KERNEL:
+            return False
+        if (self.features, self.outputs) != (1, 1) or self.places > UNROLLED:
             return True
         elements = self.groups * self.pixels
         computed = 2 * elements / PARTITIONS / target.clock_ghz(Engine.vector)
