@@ -11,8 +11,8 @@ from nki.ir.replace import seen_through
 from nki.ir.rewrite import Numbering, form_registers
 from nki.transformations.rewrites import (
     TransferOp,
+    changed_registers,
     mentions,
-    registers_written,
     rewritten,
     transfer,
     with_views,
@@ -49,7 +49,7 @@ def early_load(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
         taken = [n for n in nodes[:mine] if begun_by(n) is not tensor and mentions(n, tensor)]
         if taken or load.src.storage in written or not _begun(nodes[:mine], tensor):
             return None
-        if set(form_registers(load.src)) & registers_written(between):
+        if set(form_registers(load.src)) & changed_registers(between):
             return None
         rest = [n for n in nodes if n is not node and begun_by(n) is not tensor]
         place = rest.index(nodes[places[0]])

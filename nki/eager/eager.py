@@ -37,7 +37,7 @@ from nki.ir.context import Location, NkiInstruction, of_another_run
 from nki.ir.locations import resolve
 from nki.ir.nodes import Access, Op, Register, Tensor
 from nki.ir.open_loops import Iteration, OpenLoop, never_written
-from nki.ir.text.printer import registers_of
+from nki.ir.rewrite import form_registers
 from nki.ir.views.tensor import NkiTensor
 from nki.trace.authored import Authored, call_kernel
 from nki.trace.call import arrays_in, map_tensors
@@ -119,7 +119,7 @@ class EagerContext(Authored):
             with quiet():
                 self.interpreter.execute(op)
         except NeuronError:
-            self._refuse_ended(registers_of([op]), location)
+            self._refuse_ended((one for value in values for one in form_registers(value)), location)
             raise
         if self.loops:
             for register in registers_written([op]):

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from isa.affine import Affine
 from isa.alu import AluOperator, ScalarEngineFunction
 from isa.dtypes import DTYPES
 from isa.enums import Memory
@@ -19,6 +18,7 @@ from isa.machine import control
 from isa.spec import Instruction
 from nki.eager.storage import Storage, storage_of
 from nki.ir.nodes import Access, Register, Tensor
+from nki.ir.rewrite import form_registers
 from simulator.races.dynamic_accesses import hull
 from simulator.races.value_numbers import (
     COPIES,
@@ -125,10 +125,7 @@ class EagerNumbers:
 
     def _registers(self, core: int, value: Any) -> Iterator[int]:
         """The numbers of the registers in a value that memory has decided."""
-        registers = (value,) if isinstance(value, Register) else ()
-        if isinstance(value, Affine):
-            registers = tuple(register for register, _ in value.terms)
-        for register in registers:
+        for register in form_registers(value):
             yield self._loaded.get((core, register.number), -1)
 
     def _operands(

@@ -14,10 +14,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from isa.affine import Affine, bounds
+from isa.affine import bounds
 from isa.spec import Meeting
 from nki.ir.builder.loops import registers_written
-from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, TracedKernel, While, operations
+from nki.ir.nodes import Access, Node, Op, Tensor, TracedKernel, operations
+from nki.ir.rewrite import form_registers, with_body
 from nki.passes.analysis.footprint import box_of, may_overlap
 
 
@@ -50,7 +51,7 @@ def _may_meet(one: Access, other: Access) -> bool:
     if left is not right:
         return left.memory is right.memory and _share_bytes(left, right)
     # Registers that an exchange's offsets mention are not written before it ends.
-    registers = frozenset(_registers(one) | _registers(other))
+    registers = frozenset((*form_registers(one.offset), *form_registers(other.offset)))
     return may_overlap(box_of(one, registers), box_of(other, registers))
 
 
@@ -71,11 +72,6 @@ def _extent(tensor: Tensor, axis: int) -> tuple[int, int]:
     size = tensor.row_bytes if axis else tensor.shape[0]
     most = bounds(size)[1]
     return tensor.address[axis], sys.maxsize if most is None else most
-
-
-def _registers(access: Access) -> set[Register]:
-    offset = access.offset
-    return {register for register, _ in offset.terms} if isinstance(offset, Affine) else set()
 
 
 def in_one_order(kernel: TracedKernel) -> TracedKernel:
@@ -157,20 +153,14 @@ class _Blocks:
         nodes = [block[at] for at, block in zip(self.position, self.blocks)]
         if not all(map(self._is_boundary, nodes)):
             return False
-        bodies = [node.body for node in nodes if not isinstance(node, Op)]
-        if bodies:
-            ordered = _Blocks(bodies).run() if len(bodies) == len(nodes) else None
+        loops = [node for node in nodes if not isinstance(node, Op)]
+        if loops:
+            bodies = [loop.body for loop in loops]
+            ordered = _Blocks(bodies).run() if len(loops) == len(nodes) else None
             if ordered is None:
                 return False
-            nodes = [_with_body(node, body) for node, body in zip(nodes, ordered)]
+            nodes = [with_body(loop, body) for loop, body in zip(loops, ordered)]
         for core, node in enumerate(nodes):
             self.done[core].append(node)
             self.position[core] += 1
         return True
-
-
-def _with_body(node: Node, body: list[Node]) -> Node:
-    if isinstance(node, While):
-        return While(node.register, body, node.location)
-    assert isinstance(node, Loop)
-    return Loop(node.variable, node.lower, node.upper, node.step, body, node.unroll, node.location)

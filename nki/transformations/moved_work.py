@@ -14,7 +14,7 @@ from isa.target import TARGETS
 from nki.ir.begins import begun, used_by, written_by
 from nki.ir.nodes import Access, Loop, Node, Op, Tensor, TracedKernel, tensors_of
 from nki.ir.rewrite import form_registers
-from nki.transformations.rewrites import registers_written, transfer, writers
+from nki.transformations.rewrites import changed_registers, transfer, writers
 
 Made = dict[Tensor, list[Op]]
 """Tensors, and the operations that make them: all that write them."""
@@ -41,7 +41,7 @@ class MovableWork:
     def made(self, nodes: list[Node], loop: Loop | None = None) -> Made:
         """The tensors that begin in a list of nodes, and are made there before they are read. If
         the list is the body of `loop`, only those that each iteration makes of the same."""
-        varying = registers_written(nodes) | (set() if loop is None else {loop.variable})
+        varying = changed_registers(nodes) | (set() if loop is None else {loop.variable})
         changed = set() if loop is None else {t for node in nodes for t in written_by(node)}
         places = {node: place for place, node in enumerate(nodes)}
         made: Made = {}

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from isa.alu import ACTIVATIONS
 from isa.operations.dma import DmaCopy
 from isa.operations.scalar import Activation
 from isa.target import TARGETS
 from nki.ir.begins import begun_by, written_by
+from nki.ir.builder.loops import registers_written
 from nki.ir.nodes import (
     Access,
     Loop,
     Node,
     Op,
+    Register,
     Tensor,
     TracedKernel,
     While,
@@ -159,12 +161,7 @@ def _with_inside(node: Loop | While, body: list[Node]) -> Node:
     return node if body is node.body else with_body(node, body)
 
 
-def registers_written(nodes: list[Node]) -> set[Any]:
-    """The registers that a body sets, the variables of its loops among them."""
-    found: set[Any] = set()
-    for node in walk(nodes):
-        if isinstance(node, Loop):
-            found.add(node.variable)
-        elif isinstance(node, Op):
-            found.update(node.values[i] for i in node.row.register_writes)
-    return found
+def changed_registers(nodes: list[Node]) -> set[Register]:
+    """The registers that a body writes, and the variables of its loops."""
+    variables = (node.variable for node in walk(nodes) if isinstance(node, Loop))
+    return {*registers_written(nodes), *variables}
