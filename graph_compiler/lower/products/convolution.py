@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from graph_compiler.hlo.operators.convolution import places_of
 from graph_compiler.lower.products.product import MULTIPLIED
@@ -84,13 +85,20 @@ class ConvolutionStep:
     def emit(self, device: DeviceProgram) -> None:
         from graph_compiler.lower.products.finite import emit_right
         from graph_compiler.lower.products.grouped import GroupedImages
-        from graph_compiler.lower.products.images import Images
-        from graph_compiler.lower.products.patches import Patches
-        from graph_compiler.lower.products.strips import Strips, plan_of
 
         if self.groups > 1:
             emit_right(device, GroupedImages(device, self))
             return
+        for step in self.phases():
+            step._emit(device)
+
+    def _emit(self, device: DeviceProgram) -> None:
+        """Emit it by the plan that takes the least time."""
+        from graph_compiler.lower.products.finite import emit_right
+        from graph_compiler.lower.products.images import Images
+        from graph_compiler.lower.products.patches import Patches
+        from graph_compiler.lower.products.strips import Strips, plan_of
+
         found: list[tuple[float, Images | Strips]] = []
         patches = self.patches(device.target)
         if patches is not None:
@@ -106,6 +114,27 @@ class ConvolutionStep:
     def places(self) -> int:
         """Places of the window."""
         return math.prod(self.kernel.dims[:2])
+
+    def phases(self) -> Iterator[ConvolutionStep]:
+        """The same in parts, where the image's elements lie apart: each has those results whose
+        windows see elements at the same places, and these places alone."""
+        ways = [_phases_of(window) for window in self.windows]
+        if all(len(way) == 1 for way in ways):
+            yield self
+            return
+        for down, across in product(*ways):
+            firsts, paces = ((0, down.first, across.first, 0), (1, down.pace, across.pace, 1))
+            target = _every(self.target, firsts, paces)
+            if min(target.dims) < 1:
+                continue
+            places, apart = (down.place, across.place, 0, 0), (down.pace, across.pace, 1, 1)
+            yield replace(
+                self,
+                kernel=_every(self.kernel, places, apart),
+                target=target,
+                windows=(down.window, across.window),
+                following=tuple(stage.of_every(paces, firsts) for stage in self.following),
+            )
 
     def patches(self, target: Target) -> StripPlan | None:
         """How to compute it where its windows lie side by side; None of others."""
@@ -144,7 +173,8 @@ class ConvolutionStep:
             pixels, own = batch * rows * columns, outputs // self.groups
             shape = GroupedShape(self.groups, features, own, places, pixels, size)
             return max(shape.ns(target), transfers)
-        depth = math.prod(self.kernel.dims[:3])
+        apart = math.prod(_phases_of(window)[0].pace for window in self.windows)
+        depth = math.prod(self.kernel.dims[:3]) // apart
         pixels = batch * rows * columns
         tiles = -(-depth // PARTITIONS)
         if self.pixels_first:
@@ -191,6 +221,40 @@ class ConvolutionStep:
         return replace(
             self, image=change(self.image), kernel=change(self.kernel), target=change(self.target)
         )
+
+
+class _Phase(NamedTuple):
+    """Every `pace`-th result of a dimension from `first` on, which is of every such place of the
+    window from `place` on, as a window of its own over an image without gaps."""
+
+    window: SpatialDimension
+    first: int = 0
+    place: int = 0
+    pace: int = 1
+
+
+def _phases_of(window: SpatialDimension) -> list[_Phase]:
+    """A dimension in phases, of which each has places of the window; whole where there are none."""
+    pace = window.spread
+    alike = window.stride == 1 and math.gcd(pace, window.dilation) == 1
+    if pace == 1 or not alike or window.size < pace:
+        return [_Phase(window)]
+    found = []
+    for first in range(pace):
+        distances = (first + place * window.dilation - window.before for place in range(pace))
+        place, distance = next((i, n) for i, n in enumerate(distances) if n % pace == 0)
+        size = -(-(window.size - place) // pace)
+        own = SpatialDimension(size, 1, window.dilation, -distance // pace)
+        found.append(_Phase(own, first, place, pace))
+    return found
+
+
+def _every(view: View, first: Sequence[int], paces: Sequence[int]) -> View:
+    """Every so many elements of each dimension, from some on."""
+    dims = tuple(-(-(n - a) // pace) for n, a, pace in zip(view.dims, first, paces))
+    strides = tuple(step * pace for step, pace in zip(view.strides, paces))
+    offset = sum(a * step for a, step in zip(first, view.strides))
+    return view.placed(dims, strides, offset)
 
 
 def _part(view: View, axis: int, start: int, size: int) -> View:

@@ -17,7 +17,7 @@ from graph_compiler.lower.nests.elementwise import types_of
 from graph_compiler.lower.nests.evaluation import as_tile, computes_in_fp32, evaluate, to_sizes
 from graph_compiler.lower.nests.operands import StoredOperand, everywhere, part_of, same
 from graph_compiler.lower.sizes import DTYPES, PARTITIONS
-from graph_compiler.schedule.steps import KernelCall, Place, place_of
+from graph_compiler.schedule.steps import KernelCall, Place, item_size, place_of
 from graph_compiler.schedule.views import Buffer, View
 from nki.ir.views.tensor import NkiTensor
 
@@ -50,6 +50,16 @@ class FollowingNest(NamedTuple):
     places: list[Place]
     steps: list[OperandSteps]
     made: list[int | None]
+
+    def of_every(self, paces: Sequence[int], first: Sequence[int]) -> FollowingNest:
+        """The same of every so many images, rows, columns and outputs, from some on."""
+        types = types_of(self.loop)[0], *(type for type, _ in self.loop.leaves)
+        steps = [tuple(a * b for a, b in zip(own, paces)) for own in self.steps]
+        places = [
+            Place(place.buffer, place.offset + _dot(first, own) * item_size(type))
+            for place, own, type in zip(self.places, self.steps, types)
+        ]
+        return self._replace(places=places, steps=steps)
 
     def rows_alone(self) -> bool:
         """Whether what it reads in HBM is the same for all pixels."""
