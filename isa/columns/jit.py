@@ -22,12 +22,12 @@ WORTH = 150_000
 """Rows from which on a walk is compiled. Python takes 2 to 4 us a row, compiled code 0.1; compiling
 one takes, once a machine, 2 to 10 s."""
 
-LOADED = 8, 150
-"""A walk that has been compiled is loaded where a process has had so small a part of that to walk;
-the second number is for where LLVM is loaded already. That takes 45 ms, a walk 0.2 to 3 ms."""
+ALONE, WITH_LLVM = 8, 150
+"""A walk that has been compiled is loaded where a process has had so small a part of that to walk,
+LLVM with it or not. That takes 45 ms, a walk 0.2 to 3 ms."""
 
-FEW = 500
-"""Rows from which on a walk that has been loaded is quicker so."""
+LOADED = 300
+"""The part of that from which on a walk that has been loaded is quicker so."""
 
 
 class ColumnFunction:
@@ -60,13 +60,12 @@ class ColumnFunction:
     def compiled(self, work: int, columns: tuple[Any, ...]) -> Callable[..., Any] | None:
         """The function as machine code for such columns, where so many rows are walked faster by
         that. (Columns may be tuples of columns here.)"""
-        if self._loaded:
-            if work < FEW:
-                return None
-        else:
-            self._walked += work
-            if LOADED["llvmlite" in sys.modules] * self._walked < self.worth:
-                return None
+        rows, part = work, LOADED
+        if not self._loaded:
+            rows = self._walked = self._walked + work
+            part = WITH_LLVM if "llvmlite" in sys.modules else ALONE
+        if part * rows < self.worth:
+            return None
         from isa.columns.machine_code import walk_of
 
         found = walk_of(self.function, columns, work >= self.worth)

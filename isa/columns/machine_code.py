@@ -146,6 +146,8 @@ def _machine() -> _Machine:
 
 def _runtime(numba: Path) -> ModuleType:
     """The part of numba that gives compiled functions memory for their lists."""
+    if (loaded := sys.modules.get("numba.core.runtime._nrt_python")) is not None:
+        return loaded
     spec = PathFinder.find_spec("_nrt_python", [str(numba / "core" / "runtime")])
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)

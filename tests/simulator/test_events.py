@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from random_timed_programs import ALONE, built, graphs
 from timing_programs import Builder, hbm, matmul_hoisted_loads, matmul_loads_inside, sbuf
 
-from isa.columns import jit
 from isa.enums import DgeMode, Engine
 from isa.files.stream import Stream, in_columns
 from isa.machine import control, elementwise
@@ -21,7 +20,6 @@ def both_ways(program, monkeypatch, **options):
     found = []
     for worth in (10**9, 0):
         with monkeypatch.context() as patch:
-            patch.setattr(jit, "FEW", worth)
             patch.setattr(events.advance, "worth", worth)
             patch.setattr(critical._walk, "worth", worth)
             found.append(simulate(program, **options))
@@ -77,7 +75,6 @@ def test_iterations_are_those_of_the_innermost_loop():
 
 def test_no_python_runs_for_each_instruction_of_a_long_program(monkeypatch):
     """Static instructions are laid out and timed in columns, by template."""
-    monkeypatch.setattr(jit, "FEW", 0)
     walks = events.advance, critical._walk, dependences._look_back, plan._places, ports._banks
     for walk in walks:
         monkeypatch.setattr(walk, "worth", 0)
