@@ -48,7 +48,7 @@ def describe(module: Module) -> dict[str, Any]:
         "aliases": _aliases(module),
         "opcodes": _counted(item.opcode for item in instructions),
         "element_types": _counted(
-            shape.element_type for item in instructions for shape in leaves(item.shape)
+            shape.element_type for item in instructions for shape in item.shape.leaves()
         ),
         "custom_calls": _counted(
             item.attribute("custom_call_target")
@@ -61,13 +61,6 @@ def describe(module: Module) -> dict[str, Any]:
 
 def _value(name: str, shape: Shape) -> dict[str, Any]:
     return {"name": name, "shape": str(shape.plain()), "bytes": shape.bytes}
-
-
-def leaves(shape: Shape) -> list[Shape]:
-    """The arrays and tokens that a shape consists of."""
-    if shape.is_tuple:
-        return [leaf for part in shape.tuple_shapes for leaf in leaves(part)]
-    return [shape]
 
 
 def _counted(names: Iterable[str]) -> dict[str, int]:

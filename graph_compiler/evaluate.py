@@ -26,7 +26,6 @@ from simulator.ranks import World, run_world
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Computation, Instruction, Module
-    from graph_compiler.hlo.types import Shape
 
 DEPTH_LIMIT = 64
 """Computations that may be under way inside each other."""
@@ -106,14 +105,8 @@ def _needed(computation: Computation) -> set[Instruction]:
 
 def _is_elementwise(step: EvaluatorStep) -> bool:
     shapes = [step.instruction.shape, *(item.shape for item in step.instruction.operands)]
-    scalars = all(leaf.is_scalar for shape in shapes for leaf in _leaves(shape))
+    scalars = all(leaf.is_scalar for shape in shapes for leaf in shape.leaves())
     return scalars and (step.row.elementwise or step.row.scalar_identity)
-
-
-def _leaves(shape: Shape) -> list[Shape]:
-    if shape.is_tuple:
-        return [leaf for part in shape.tuple_shapes for leaf in _leaves(part)]
-    return [shape]
 
 
 class Evaluator:
@@ -264,7 +257,7 @@ class Evaluator:
         """A computation that arrays cannot go through, applied element by element."""
         shape = np.broadcast_shapes(*(argument.shape for argument in arguments))
         wide = [np.broadcast_to(argument, shape) for argument in arguments]
-        outputs = [np.empty(shape, leaf.numpy_dtype()) for leaf in _leaves(computation.root.shape)]
+        outputs = [np.empty(shape, leaf.numpy_dtype()) for leaf in computation.root.shape.leaves()]
         for index in np.ndindex(*shape):
             result = self.call(computation, [np.asarray(array[index]) for array in wide])
             parts = result if isinstance(result, tuple) else (result,)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graph_compiler.description import leaves
 from graph_compiler.evaluate import LOOP_LIMIT, evaluate
 from graph_compiler.execute import execute
 from graph_compiler.frontends import xla
@@ -151,7 +150,7 @@ def _reference(run: GraphRun) -> list[Array]:
 
 def _by_xla(run: GraphRun) -> list[Array]:
     for item, value in zip(run.module.parameters, run.values):
-        if any(not leaf.is_array for leaf in leaves(item.shape)) or isinstance(value, tuple):
+        if any(not leaf.is_array for leaf in item.shape.leaves()) or isinstance(value, tuple):
             raise NeuronError(
                 "hlo-not-supported",
                 f"parameter `{item.name}` is {item.shape}: XLA takes arrays here.",

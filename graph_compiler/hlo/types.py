@@ -220,6 +220,12 @@ class Shape:
     def is_scalar(self) -> bool:
         return self.is_array and not self.dimensions
 
+    def leaves(self) -> list[Shape]:
+        """The arrays and tokens that it consists of."""
+        if self.is_tuple:
+            return [leaf for part in self.tuple_shapes for leaf in part.leaves()]
+        return [self]
+
     def numpy_dtype(self) -> np.dtype[Any]:
         """The NumPy dtype of arrays of this shape. Raises TypeError for tuples and tokens."""
         return self.primitive.numpy

@@ -18,7 +18,7 @@ from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.nests.arithmetic import FORMS
 from graph_compiler.options import CAST_TYPES
 from graph_compiler.schedule.nodes import Block, Node
-from graph_compiler.schedule.simplify import is_uniform
+from graph_compiler.schedule.simplify import only_element
 from graph_compiler.schedule.views import MOVES
 from isa.dtypes import DTYPES
 
@@ -248,6 +248,7 @@ def _cast(array: np.ndarray[Any, Any], type: str) -> np.ndarray[Any, Any]:
         array = reduce_precision(array.astype(np.float32), wide, narrow)
     dtype = row.numpy
     with np.errstate(over="ignore"):
-        if array.size and is_uniform(array):
-            return np.broadcast_to(array[(0,) * array.ndim].astype(dtype), array.shape)
-        return array.astype(dtype)
+        element = only_element(array)
+        if element is None:
+            return array.astype(dtype)
+        return np.broadcast_to(element.astype(dtype), array.shape)

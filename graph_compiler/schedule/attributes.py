@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
@@ -21,13 +21,25 @@ def source_of(node: Node) -> str:
     return node.operands[-1 if len(node.operands) > 2 else 0].type if node.operands else ""
 
 
-def native_attribute(node: Node, number: Number) -> Any:
-    """The attribute of an element-wise operation's step; UNSUPPORTED where there is no form."""
-    if node.op not in FORMS or len(node.results) != 1:
+def attribute_of(
+    node: Node,
+    number: Number,
+    forms: Container[str],
+    finders: Mapping[str, Callable[[Node, Number], Any]],
+    has_form: Callable[[str, str, str, Any], bool],
+) -> Any:
+    """The attribute of an element-wise operation's step, found by its opcode; UNSUPPORTED where the
+    operation has no form with it."""
+    if node.op not in forms or len(node.results) != 1:
         return UNSUPPORTED
-    find = _ATTRIBUTES.get(node.op)
+    find = finders.get(node.op)
     attribute = None if find is None else find(node, number)
     return attribute if has_form(node.op, source_of(node), node.type, attribute) else UNSUPPORTED
+
+
+def native_attribute(node: Node, number: Number) -> Any:
+    """The attribute of a step that is native code; UNSUPPORTED where there is no form."""
+    return attribute_of(node, number, FORMS, _ATTRIBUTES, has_form)
 
 
 def native_operands(node: Node) -> list[Node]:

@@ -28,7 +28,7 @@ from graph_compiler.schedule.fusion import (
     store,
 )
 from graph_compiler.schedule.nodes import Block, Node, is_effect
-from graph_compiler.schedule.simplify import Simplifier, is_uniform
+from graph_compiler.schedule.simplify import Simplifier, only_element
 from graph_compiler.schedule.steps import (
     GraphProgram,
     Host,
@@ -102,8 +102,9 @@ class Scheduler:
 
     def _constant(self, node: Node) -> Lazy:
         array = node.value
-        if array.size and is_uniform(array):
-            return Literal(node.type, node.dims, array[(0,) * array.ndim])
+        element = only_element(array)
+        if element is not None:
+            return Literal(node.type, node.dims, element)
         kept = tuple(
             slice(0, 1) if stride == 0 and size > 1 else slice(None)
             for size, stride in zip(array.shape, array.strides)

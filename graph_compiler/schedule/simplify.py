@@ -88,6 +88,11 @@ def is_uniform(array: np.ndarray[Any, Any]) -> bool:
     return all(stride == 0 or size == 1 for size, stride in zip(array.shape, array.strides))
 
 
+def only_element(array: np.ndarray[Any, Any]) -> Any:
+    """The element that an array repeats; None of others, and of empty ones."""
+    return array[(0,) * array.ndim] if array.size and is_uniform(array) else None
+
+
 def _repeating(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """An array as a view of itself with one element along dimensions along which all are equal."""
     if array.dtype.itemsize not in (1, 2, 4, 8):
@@ -254,9 +259,8 @@ def _windows(item: Instruction) -> int:
 
 def _identity(node: Node) -> Any:
     """What makes operands the same: scalar constants by their bits, others by themselves."""
-    if node.op == "constant" and node.value.size and is_uniform(node.value):
-        return node.type, node.dims, node.value[(0,) * node.value.ndim].tobytes()
-    return id(node)
+    value = element_of(node)
+    return id(node) if value is None else (node.type, node.dims, value.tobytes())
 
 
 def _unchanged(item: Instruction, operands: list[Node]) -> Node | None:
@@ -286,11 +290,15 @@ def _unchanged(item: Instruction, operands: list[Node]) -> Node | None:
     return None
 
 
+def element_of(node: Node) -> Any:
+    """The value that all elements of a constant are; None of others."""
+    return only_element(node.value) if node.op == "constant" else None
+
+
 def _only(node: Node) -> bool | None:
     """The truth value that all elements of a constant are; None of others."""
-    if node.op != "constant" or not node.value.size or not is_uniform(node.value):
-        return None
-    return bool(node.value[(0,) * node.value.ndim])
+    value = element_of(node)
+    return None if value is None else bool(value)
 
 
 _NEUTRAL = {"and": True, "or": False}

@@ -23,7 +23,7 @@ from graph_compiler.lower.nests import angles, integers
 from graph_compiler.lower.rewrites.composites import COMPOSITES
 from graph_compiler.lower.rewrites.softmax import is_softmax_divisor
 from graph_compiler.lower.sizes import DTYPES
-from graph_compiler.schedule.attributes import Number, comparison, source_of
+from graph_compiler.schedule.attributes import Number, attribute_of, comparison
 from graph_compiler.schedule.steps import item_size
 from isa.alu import ALU
 from isa.enums import ReduceCommand
@@ -556,12 +556,8 @@ _ATTRIBUTES: dict[str, Callable[[Node, Number], Any]] = {
 
 
 def tile_attribute(node: Node, number: Number) -> Any:
-    """The attribute of an element-wise operation's step; UNSUPPORTED where it has no form."""
-    if node.op not in FORMS or len(node.results) != 1:
-        return UNSUPPORTED
-    find = _ATTRIBUTES.get(node.op)
-    attribute = None if find is None else find(node, number)
-    return attribute if has_form(node.op, source_of(node), node.type, attribute) else UNSUPPORTED
+    """The attribute of a step on tiles; UNSUPPORTED where there is no form."""
+    return attribute_of(node, number, FORMS, _ATTRIBUTES, has_form)
 
 
 def tile_operands(node: Node) -> list[Node]:

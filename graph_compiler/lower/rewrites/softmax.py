@@ -15,7 +15,7 @@ import numpy as np
 
 from graph_compiler.hlo.operators.folding import binary_opcode
 from graph_compiler.schedule.nodes import Block, Node
-from graph_compiler.schedule.simplify import is_uniform
+from graph_compiler.schedule.simplify import element_of
 
 
 class Softmax(NamedTuple):
@@ -195,9 +195,8 @@ def _scaled(node: Node) -> tuple[Node, float | None]:
 
 def number_of(node: Node) -> float | None:
     """The number that all elements of a constant are; None of others."""
-    if node.op != "constant" or not node.value.size or not is_uniform(node.value):
-        return None
-    return float(node.value[(0,) * node.value.ndim])
+    value = element_of(node)
+    return None if value is None else float(value)
 
 
 def uniform(number: float, like: Node) -> Node:
