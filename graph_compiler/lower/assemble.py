@@ -31,6 +31,7 @@ from graph_compiler.lower.expansions.bits import other_width
 from graph_compiler.lower.expansions.computations import map_elements, reduce_windows, scan
 from graph_compiler.lower.expansions.custom_calls import called, top_k
 from graph_compiler.lower.expansions.extremes import places_of_extremes
+from graph_compiler.lower.expansions.gathers import of_columns
 from graph_compiler.lower.expansions.windows import long_windows, select_and_scatter, short_windows
 from graph_compiler.lower.groups.moments import squares_of_variances
 from graph_compiler.lower.in_turns import TakeTurns
@@ -222,7 +223,9 @@ _HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "pad": placement.pad,
     "dynamic-slice": _from_ascending(dynamic_slice),
     "dynamic-update-slice": dynamic_update_slice,
-    "gather": expansions.first_of(known_places.gather, _from_ascending(placement.gather)),
+    "gather": expansions.first_of(
+        known_places.gather, of_columns, _from_ascending(placement.gather)
+    ),
     "scatter": ordering.scatter,
     "sort": expansions.first_of(narrow_sort, _from_ascending(ordering.sort, every=True)),
     "topk": ordering.top,

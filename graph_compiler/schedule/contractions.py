@@ -343,11 +343,11 @@ def _dot_product(
                 if side == 0
                 else [*axes[side].batch, *axes[side].depth, *axes[side].free]
             )
-            views[side] = _copied(program, views[side], order)
+            views[side] = copied_in_order(program, views[side], order)
     return product()
 
 
-def _copied(program: GraphProgram, view: View, order: Sequence[int]) -> View:
+def copied_in_order(program: GraphProgram, view: View, order: Sequence[int]) -> View:
     """A copy whose memory has the dimensions in this order."""
     dims = tuple(view.dims[axis] for axis in order)
     target = program.buffer(view.type, dims)

@@ -1,4 +1,4 @@
-"""Blocks that indices choose, of more elements than a partition takes at a time."""
+"""Blocks that indices choose: long ones, and short ones along other dimensions than the first."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 
 from graph_compiler import compile, parse_text
 from graph_compiler.lower.assemble import assemble
+from graph_compiler.timing import static_timeline
 from isa.target import TARGETS
 from nki.ir.nodes import operations
 
@@ -31,3 +32,49 @@ ENTRY e {{
     np.testing.assert_array_equal(found, x[i])
     kernel = assemble(module, TARGETS["trn2"])
     assert sum(len([*operations(body)]) for body in kernel.bodies) < 40
+
+
+@pytest.mark.parametrize(
+    "dims, axes, count, most",
+    [
+        ((20000, 6), (1,), 9, 100),  # 2,538 us column by column
+        ((300, 50, 2), (1,), 40, 40),  # 64 us
+        ((60, 30, 40), (0, 2), 400, 60),
+        ((40, 30, 60), (2, 1), 300, 60),
+        ((8, 4000), (1,), 3, 60),  # so few that they are taken one by one
+    ],
+)
+def test_columns_are_rows_of_the_transposed_array(
+    dims: tuple[int, ...], axes: tuple[int, ...], count: int, most: float
+) -> None:
+    kept = [axis for axis in range(len(dims)) if axis not in axes]
+    sizes = [1 if axis in axes else size for axis, size in enumerate(dims)]
+    shape, own, offsets, taken, order = (
+        ",".join(map(str, numbers))
+        for numbers in (
+            dims,
+            [*(dims[axis] for axis in kept), count],
+            range(len(kept)),
+            sorted(axes),
+            axes,
+        )
+    )
+    module = parse_text(
+        f"""HloModule columns
+ENTRY e {{
+ x = f32[{shape}] parameter(0)
+ i = s32[{count},{len(axes)}] parameter(1)
+ ROOT r = f32[{own}] gather(x, i), offset_dims={{{offsets}}}, collapsed_slice_dims={{{taken}}},
+  start_index_map={{{order}}}, index_vector_dim=1, slice_sizes={{{",".join(map(str, sizes))}}}
+}}"""
+    )
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(dims).astype(np.float32)
+    i = np.stack([rng.integers(0, dims[axis], count) for axis in axes], 1).astype(np.int32)
+    compiled = compile(module, "trn2")
+    (found,) = compiled(x, i)
+    wanted = np.moveaxis(x, axes, range(len(axes)))[tuple(i.T)]
+    np.testing.assert_array_equal(found, np.moveaxis(wanted, 0, -1))
+    timeline = static_timeline(compiled.kernel.program, never=compiled.notes.finite)
+    assert timeline is not None
+    assert timeline.total_ns < most * 1000
