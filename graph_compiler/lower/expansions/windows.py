@@ -3,7 +3,9 @@ each window receives a value."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import reduce
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -107,32 +109,82 @@ def short_windows(scheduler: Scheduler, node: Node) -> Lazy | None:
         return None
     program, start = scheduler.program, scheduler.value(initial)
     value = scheduler.value(operand)
-    if any(any(edge) for edge in edges):
+    neutral = isinstance(start, Literal) and start.value == _IDENTITIES[fold]
+    # Edges are elements only where each adds something; gaps always are.
+    filled = edges if fold == "add" and not neutral else [(0, 0, gap) for *_, gap in edges]
+    if any(any(edge) for edge in filled):
         sizes = tuple(
-            low + high + size + (size - 1) * interior
-            for size, (low, high, interior) in zip(value.dims, edges)
+            low + high + size + (size - 1) * gap
+            for size, (low, high, gap) in zip(value.dims, filled)
         )
-        value = padded(program, value, start, edges, sizes)
+        value = padded(program, value, start, filled, sizes)
     wide = "f32" if fold == "add" else node.type
     for axis, part in enumerate(parts):
-        if part.size > 1 or part.stride > 1:
-            count = node.dims[axis]
-            view = materialised(program, value)
-            taken = [
-                _every(view, axis, i * (part.window_dilation or 1), part.stride, count)
-                for i in range(part.size)
-            ]
-            value = taken[0]
-            for other in taken[1:]:
-                value = ElementExpression(
-                    fold, wide, None, [converted(value, wide), converted(other, wide)]
-                )
-    if not (isinstance(start, Literal) and start.value == _IDENTITIES[fold]):
+        low, high = (a - b for a, b in zip(edges[axis][:2], filled[axis][:2]))
+        if part.size > 1 or part.stride > 1 or low or high:
+            window = part.size, part.window_dilation or 1, part.stride
+            runs = _runs(window, (low, high), value.dims[axis])
+            value = _folded(program, materialised(program, value), axis, runs, (fold, wide))
+    if not neutral:
         initials = broadcast_to(start, node.dims)
         value = ElementExpression(
             fold, wide, None, [converted(initials, wide), converted(value, wide)]
         )
     return converted(value, node.type)
+
+
+class _Run(NamedTuple):
+    """Results beside one another whose windows have the same places in an array: the first result
+    and how many, from one's elements to the next one's, and the elements of the first one."""
+
+    first: int
+    results: int
+    stride: int
+    elements: list[int]
+
+
+def _runs(window: tuple[int, int, int], edges: tuple[int, int], size: int) -> list[_Run]:
+    """All results along a dimension of so many elements, by windows of places so far apart, and so
+    far from one another, with so much around the elements."""
+    places, apart, stride = window
+    results = (size + sum(edges) - (places - 1) * apart - 1) // stride + 1
+
+    def inside(result: int) -> tuple[int, ...]:
+        begin = result * stride - edges[0]
+        return tuple(i for i in range(places) if 0 <= begin + i * apart < size)
+
+    found = []
+    for own, some in groupby(range(results), inside):
+        first, *others = some
+        elements = [first * stride - edges[0] + i * apart for i in own]
+        found.append(_Run(first, 1 + len(others), stride, elements))
+    return found
+
+
+def _folded(program: Any, view: View, axis: int, runs: list[_Run], fold: tuple[str, str]) -> Lazy:
+    """Windows along a dimension, folded in a type: those that edges cut by themselves, so that no
+    array with edges is made."""
+    operation, wide = fold
+
+    def dims(count: int) -> tuple[int, ...]:
+        return (*view.dims[:axis], count, *view.dims[axis + 1 :])
+
+    def value(run: _Run) -> Lazy:
+        taken = [
+            converted(_every(view, axis, first, run.stride, run.results), wide)
+            for first in run.elements
+        ]
+        if not taken:
+            nothing = np.asarray(_IDENTITIES[operation], PRIMITIVE_TYPES[wide].numpy)[()]
+            return Literal(wide, dims(run.results), nothing)
+        return reduce(lambda a, b: ElementExpression(operation, wide, None, [a, b]), taken)
+
+    if len(runs) == 1:
+        return value(runs[0])
+    whole = program.buffer(wide, dims(sum(run.results for run in runs)))
+    for run in runs:
+        store(program, value(run), _every(whole, axis, run.first, 1, run.results))
+    return whole
 
 
 def _every(view: View, axis: int, first: int, step: int, count: int) -> View:
