@@ -23,6 +23,7 @@ from graph_compiler.kernels import VERSION, binary_path, is_unversioned, places_
 from graph_compiler.options import has_e4m3fn
 from graph_compiler.scaled_calls import RULES
 from graph_compiler.schedule.simplify import forms
+from nki.verification.hbm_capacity import room_of
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction, Module
@@ -347,11 +348,6 @@ def admit_memory(kernel: TracedKernel, module: Module, target: Target) -> None:
 
 _LASTING = frozenset({"input", "inout", "output", "constant"})
 """Roles of tensors that have their memory for the whole run."""
-
-
-def room_of(target: Target) -> int:
-    """Bytes of HBM that a core has for itself."""
-    return int(target.hbm_bytes_per_device.value // target.hbm_stacks_per_device.value)
 
 
 def _memory(module: Module, target: Target) -> Iterator[NeuronError]:

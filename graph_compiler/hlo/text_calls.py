@@ -6,6 +6,7 @@ from typing import Any
 
 from graph_compiler.hlo.graph import Instruction
 from graph_compiler.hlo.record import Record
+from graph_compiler.hlo.text_forms import index
 from graph_compiler.hlo.text_scan import inside, integer, integers, plain_name, shown_name, split
 from graph_compiler.hlo.text_values import parse_shape, show_shape
 from graph_compiler.hlo.types import Shape
@@ -77,17 +78,13 @@ _KINDS = {
 }
 
 
-def _index(numbers: Any) -> str:
-    return "{" + ", ".join(map(str, numbers)) + "}"
-
-
 def show_input_output_alias(record: Record) -> str | None:
     """`{ {0}: (1, {}, may-alias) }`; None where nothing is aliased."""
     if not record.entries or any(row.kind not in _KINDS for row in record.entries):
         return None
     rows = (
-        f"{_index(row.output_shape_index)}: ({row.parameter_number}, "
-        f"{_index(row.parameter_shape_index)}, {_KINDS[row.kind]})"
+        f"{index(row.output_shape_index)}: ({row.parameter_number}, "
+        f"{index(row.parameter_shape_index)}, {_KINDS[row.kind]})"
         for row in record.entries
     )
     return "{ " + ", ".join(rows) + " }"
@@ -120,7 +117,7 @@ def show_buffer_donor(record: Record) -> str | None:
     if not record.entries:
         return None
     rows = (
-        f"({row.parameter_number}, {_index(row.parameter_shape_index)})" for row in record.entries
+        f"({row.parameter_number}, {index(row.parameter_shape_index)})" for row in record.entries
     )
     return "{ " + ", ".join(rows) + " }"
 

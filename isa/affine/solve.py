@@ -41,6 +41,7 @@ def solve_shape(
     shape-mismatch (ranks or sizes differ), shape-unsolved (a symbol is not determined), and
     guard-refused (a symbol does not admit its value).
 
+    >>> from isa.affine import polynomial
     >>> M = polynomial(Symbol("M", 8192, multiple_of=128))
     >>> solve_shape([(M, 64), (2 * M,)], [(256, 64), (512,)])
     {'M': 256}

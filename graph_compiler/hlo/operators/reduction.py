@@ -18,6 +18,7 @@ from graph_compiler.hlo.operators.row import (
     check_axes,
     check_scalar_computation,
     operand_array,
+    packed,
     require_shape,
     require_type,
     shape_error,
@@ -80,10 +81,6 @@ def _first(shape: Shape) -> Shape:
     return shape.tuple_shapes[0] if shape.is_tuple else shape
 
 
-def _pack(values: list[Array]) -> Any:
-    return values[0] if len(values) == 1 else tuple(values)
-
-
 class Reduce(HloOperator):
     """Folds the elements along `dimensions` with the called computation.
 
@@ -121,7 +118,7 @@ class Reduce(HloOperator):
         shape = [inputs[0].shape[axis] for axis in kept]
         folded = math.prod(inputs[0].shape[axis] for axis in axes)
         flat = [array.transpose(kept + axes).reshape([*shape, folded]) for array in inputs]
-        return _pack(Folder(instruction.called[0], context).reduce(flat, initials))
+        return packed(Folder(instruction.called[0], context).reduce(flat, initials))
 
 
 def window_sizes(instruction: Instruction, shape: Shape) -> list[int]:
@@ -191,7 +188,7 @@ class ReduceWindow(HloOperator):
         folder = Folder(instruction.called[0], context)
         dimensions = _first(instruction.shape).dimensions
         if 0 in dimensions:
-            return _pack([np.empty(dimensions, dtype) for dtype in folder.dtypes])
+            return packed([np.empty(dimensions, dtype) for dtype in folder.dtypes])
         parts = instruction.attribute("window").dimensions
         edges = [(p.padding_low, p.padding_high, (p.base_dilation or 1) - 1) for p in parts]
         initials = folder.widen(operands[half:])
@@ -207,7 +204,7 @@ class ReduceWindow(HloOperator):
             index[axis] = slice(0, (dimensions[axis] - 1) * part.stride + 1, part.stride)
             arrays = [array[tuple(index)] for array in arrays]
         whole = [np.broadcast_to(initial, dimensions) for initial in initials]
-        return _pack(folder.narrow(folder.combine(whole, arrays)))
+        return packed(folder.narrow(folder.combine(whole, arrays)))
 
 
 _WINDOW_LIMIT = 1 << 22

@@ -156,6 +156,11 @@ def type_error(instruction: Instruction, fact: str, rule: str) -> NeuronError:
     return NeuronError("hlo-type-mismatch", f"{subject(instruction)}: {fact}", why=rule)
 
 
+def packed(values: list[Array]) -> Any:
+    """Results as `evaluate` returns them: one by itself, several as a tuple."""
+    return values[0] if len(values) == 1 else tuple(values)
+
+
 def require_shape(condition: bool, instruction: Instruction, fact: str, rule: str) -> None:
     if not condition:
         raise shape_error(instruction, fact, rule)

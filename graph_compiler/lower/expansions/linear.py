@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from graph_compiler.hlo.operators.convolution import places_of
 from graph_compiler.hlo.text_forms import show_labels, show_window
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
-from graph_compiler.lower.expansions.expansions import Expansion, Text, braces
+from graph_compiler.lower.expansions.expansions import Expansion, Text, braces, shape
 from isa.dtypes import DTYPES
 
 if TYPE_CHECKING:
@@ -376,7 +376,7 @@ class RowLoop:
         self.body = Text.__new__(Text)
         self.body.types, self.body.lines = {}, []
         self.body.computations = text.computations
-        whole = ", ".join(_shape(*form) for form in self.forms)
+        whole = ", ".join(shape(*form) for form in self.forms)
         self.body.lines.append(f"  s = ({whole}) parameter(0)")
         self.state = [
             self.body.add(*form, "get-tuple-element", ["s"], f"index={number}")
@@ -409,10 +409,6 @@ class RowLoop:
             for place, form in enumerate(self.forms)
             if place
         ]
-
-
-def _shape(type: str, dims: Sequence[int]) -> str:
-    return f"{type}[{','.join(map(str, dims))}]"
 
 
 def _rows(text: Text, dims: Sequence[int]) -> str:

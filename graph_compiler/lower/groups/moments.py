@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.groups.members import Member, RowNest
-from graph_compiler.lower.rewrites.softmax import repeated_along
+from graph_compiler.lower.rewrites.softmax import axes_of, repeated_along
 from graph_compiler.schedule.nodes import Block, Node
 from graph_compiler.schedule.views import count_of
 from isa.alu import ALU
@@ -71,12 +71,7 @@ def _squared(node: Node) -> Node | None:
 
 def _sums_up(node: Node, value: Node, like: Node) -> bool:
     """Whether a node reduces a value along the dimensions that another one reduces."""
-    return node.op == "reduce" and node.operands[0] is value and _axes(node) == _axes(like)
-
-
-def _axes(node: Node) -> list[int]:
-    assert node.instruction is not None
-    return sorted(node.instruction.attribute("dimensions"))
+    return node.op == "reduce" and node.operands[0] is value and axes_of(node) == axes_of(like)
 
 
 def _scaled(node: Node, uses: dict[Node, int] | None = None) -> Node:

@@ -23,7 +23,7 @@ from graph_compiler.lower.nests.elementwise import (
     tiling_room,
     types_of,
 )
-from graph_compiler.lower.nests.nest import Axis, axes_of, divisor
+from graph_compiler.lower.nests.nest import Axis, axes_of, divisor, even
 from graph_compiler.lower.sizes import BANKS, PARTITIONS, QUARTERS, SUMS
 from graph_compiler.schedule.steps import item_size
 from graph_compiler.schedule.views import row_major
@@ -183,23 +183,18 @@ def _candidates(loop: LoopNest, sides: ColumnDimensions) -> Iterator[Shares]:
     _, batch, rows, columns = sides
     for parts in _divisions(min(PARTITIONS, columns.count), columns.count):
         most = PARTITIONS // parts
-        several = {_even(batch.count, most >> halved) for halved in range(most.bit_length())}
+        several = {even(batch.count, most >> halved) for halved in range(most.bit_length())}
         for own in sorted({1, min(batch.count, most)} | several):
             for groups in _groups(loop, own * parts, rows.count):
                 shares = Shares(own, parts, groups, min(columns_of(columns.count, parts), room), 1)
                 if folded_apart(loop, shares) and 2 * groups > rows.count:
                     continue
                 if adds_in_psum(loop, shares):
-                    shares = replace(shares, width=_even(shares.width, _SUMMED))
+                    shares = replace(shares, width=even(shares.width, _SUMMED))
                 each = rows.count // groups
                 height = max(1, min(each, room // shares.width))
-                for high in {1 << height.bit_length() - 1, _even(each, height)}:
+                for high in {1 << height.bit_length() - 1, even(each, height)}:
                     yield replace(shares, height=high)
-
-
-def _even(count: int, most: int) -> int:
-    """What each of the fewest parts of at most so many has, about alike."""
-    return -(-count // -(-count // most))
 
 
 def columns_of(count: int, parts: int) -> int:

@@ -160,7 +160,12 @@ def divisor(count: int, most: int = PARTITIONS) -> int:
     return next(rows for rows in range(min(count, most), 0, -1) if count % rows == 0)
 
 
-def _even(count: int, most: int) -> int:
+def even(count: int, most: int) -> int:
+    """What each of the fewest parts of at most so many has, about alike."""
+    return -(-count // -(-count // most))
+
+
+def _even_block(count: int, most: int) -> int:
     """The size of the fewest blocks of at most `most`, about alike and in steps of 16."""
     blocks = -(-count // most)
     least = -(-count // blocks)
@@ -178,7 +183,7 @@ def tiled(partition: Axis, others: list[Axis], room: int) -> Tiling:
         if block == 1 and axis.count > 1:
             outer.insert(0, Outer(axis, 1, None))
             continue
-        block = _even(axis.count, block)
+        block = _even_block(axis.count, block)
         free.insert(0, axis)
         blocks.insert(0, block)
         left = max(1, left // block)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from graph_compiler.lower.nests.nest import PARTITIONS
+from graph_compiler.lower.nests.nest import PARTITIONS, even
 
 if TYPE_CHECKING:
     from graph_compiler.lower.products.convolution import SpatialDimension
@@ -245,11 +245,6 @@ def turning_passes(size: int, target: Target) -> float:
     """Passes of the tensor engine that turn elements of so many bytes: of fp32 half of those of
     products (SDK nki/guides/architecture/trainium2_arch.rst, transposes)."""
     return target.fp32_matmul_passes.value / 2 if size == 4 else 1.0
-
-
-def even(count: int, most: int) -> int:
-    """What each of the fewest parts of at most so many has, about alike."""
-    return -(-count // -(-count // most))
 
 
 def runs_of(

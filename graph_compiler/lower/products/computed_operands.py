@@ -28,6 +28,7 @@ from graph_compiler.lower.nests.operands import StoredOperand, everywhere, part_
 from graph_compiler.lower.products.cut import KEPT, TILES
 from graph_compiler.lower.products.depths import DEPTH, tiles_of_depth
 from graph_compiler.lower.products.product import COLUMNS, ROWS, Contraction
+from graph_compiler.lower.products.results import is_plain
 from graph_compiler.schedule.contractions import Axes, joined
 from graph_compiler.schedule.steps import KernelCall, Place, item_size, place_of
 from graph_compiler.schedule.views import Buffer
@@ -198,7 +199,7 @@ def without_operands(
 
 def _varying(step: Any) -> list[Buffer]:
     """What a nest has an element of its own of for each of its result."""
-    if not _is_nest(step):
+    if not is_plain(step):
         return []
     places = [word for word in step.words if isinstance(word, Place)]
     return [
@@ -212,10 +213,6 @@ def _varies(loop: LoopNest, strides: Sequence[int]) -> bool:
     return all(stride for stride, count in zip(strides, loop.counts) if count > 1)
 
 
-def _is_nest(step: Any) -> bool:
-    return isinstance(step, KernelCall) and isinstance(step.kernel, LoopNest)
-
-
 def is_computed(
     device: DeviceProgram,
     call: Any,
@@ -225,7 +222,7 @@ def is_computed(
 ) -> bool:
     """Whether a step is a nest whose result a product behind it computes from now on. `across`:
     only where the depth of the product goes across rows of memory."""
-    if not _is_nest(call):
+    if not is_plain(call):
         return False
     (output,) = call.writes
     if output.kind != "arena" or uses[output] != 1:

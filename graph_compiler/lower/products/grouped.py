@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from graph_compiler.lower.nests.nest import numbers
+from graph_compiler.lower.nests.nest import even, numbers
 from graph_compiler.lower.products.bands import (
     COLUMNS,
     LEAST,
@@ -24,7 +24,6 @@ from graph_compiler.lower.products.bands import (
     BandTile,
     ColumnBlocks,
     KernelPart,
-    even,
     reach,
     turning_passes,
 )

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.lower.nests.nest import numbers
+from graph_compiler.lower.nests.nest import even, numbers
 from graph_compiler.lower.nests.operands import StoredOperand
 from graph_compiler.lower.products.bands import (
     COLUMNS,
@@ -26,7 +26,6 @@ from graph_compiler.lower.products.bands import (
     Band,
     BandTile,
     alike,
-    even,
     joined,
     parts_of,
     reach,

@@ -14,13 +14,13 @@ from itertools import groupby, pairwise, product
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from graph_compiler.lower.nests.nest import even
 from graph_compiler.lower.products.bands import (
     COLUMNS,
     LEAST,
     LOADED,
     LOADED_FAST,
     SWITCH,
-    even,
     reach,
     turning_passes,
 )

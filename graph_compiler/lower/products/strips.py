@@ -16,14 +16,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.lower.nests.nest import numbers
+from graph_compiler.lower.nests.nest import even, numbers
 from graph_compiler.lower.nests.operands import StoredOperand
 from graph_compiler.lower.products.bands import (
     COLUMNS,
     INSTRUCTIONS,
     LOADED,
     SWITCH,
-    even,
     inside,
     reach,
     turning_passes,

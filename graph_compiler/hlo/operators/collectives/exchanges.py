@@ -21,6 +21,7 @@ from graph_compiler.hlo.operators.row import (
     Work,
     check_scalar_computation,
     operand_array,
+    packed,
     require_kind,
     require_shape,
     require_type,
@@ -38,10 +39,6 @@ def _arrays(instruction: Instruction) -> list[Shape]:
     return [operand_array(instruction, i) for i in range(len(instruction.operands))]
 
 
-def _pack(values: list[Array]) -> Any:
-    return values[0] if len(values) == 1 else tuple(values)
-
-
 class Collective(HloOperator):
     """An operation in which the ranks of a group exchange values."""
 
@@ -51,7 +48,7 @@ class Collective(HloOperator):
 
     @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
-        return _pack(cls.results(instruction, operands, context))
+        return packed(cls.results(instruction, operands, context))
 
     @classmethod
     def results(
@@ -376,7 +373,7 @@ class CollectivePermute(HloOperator):
 
     @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
-        return _pack(cls.results(instruction, operands, context))
+        return packed(cls.results(instruction, operands, context))
 
     @classmethod
     def results(
@@ -456,7 +453,7 @@ class Started(HloOperator):
     @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
         contexts = [placeholder(shape) for shape in instruction.shape.tuple_shapes[2:]]
-        return (_pack(operands), _pack(cls.results(instruction, operands, context)), *contexts)
+        return (packed(operands), packed(cls.results(instruction, operands, context)), *contexts)
 
 
 def _started_shape(instruction: Instruction, results: list[Shape]) -> Shape:

@@ -52,18 +52,22 @@ class Unary(HloOperator):
         return unary(cls.formula, x)
 
 
-class Abs(Unary):
-    """Absolute value; of the lowest signed integer itself, of a complex number its modulus."""
-
-    opcode = "abs"
-    builders = ("Abs",)
-    stablehlo = "abs"
+class RealUnary(Unary):
+    """A function whose result is real where the operand is complex."""
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:
         shape = super().infer(instruction)
         real = {"c64": "f32", "c128": "f64"}
         return shape.with_element_type(real.get(shape.element_type, shape.element_type))
+
+
+class Abs(RealUnary):
+    """Absolute value; of the lowest signed integer itself, of a complex number its modulus."""
+
+    opcode = "abs"
+    builders = ("Abs",)
+    stablehlo = "abs"
 
     @classmethod
     def function(cls, x: Array) -> Array:
@@ -216,19 +220,13 @@ def _bits(array: Array, width: int) -> Array:
     return np.unpackbits(big.view(np.uint8), axis=-1)[..., -width:]
 
 
-class Real(Unary):
+class Real(RealUnary):
     """Real part; of a real number itself."""
 
     opcode = "real"
     builders = ("Real",)
     stablehlo = "real"
     kinds = INEXACT
-
-    @classmethod
-    def infer(cls, instruction: Instruction) -> Shape:
-        shape = super().infer(instruction)
-        real = {"c64": "f32", "c128": "f64"}
-        return shape.with_element_type(real.get(shape.element_type, shape.element_type))
 
     @classmethod
     def function(cls, x: Array) -> Array:
