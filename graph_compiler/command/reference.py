@@ -29,7 +29,7 @@ downcasts, and refuses nothing that it can compile, unless `documented_limits=Tr
 
 _CACHE = """\
 With NEURON_COMPILE_CACHE_URL (a path, or a `file://` URL) or --cache_dir, programs are kept as
-`neuronxcc-<version>/MODULE_<graph>+<flags>/model.neff` in that folder, and found again by the
+`neuronxcc-<version>/MODULE_<graph>+<flags>/model.neff` in that folder. They are found again by the
 content of the graph, the options and the compiler. Failures are not kept."""
 
 _EXIT = """\

@@ -3,8 +3,8 @@
 An engine moves one contiguous run of bytes a descriptor, at a fixed cost each and the documented
 bandwidth. Short runs move at a fraction of that, where descriptors are generated on the device (SDK
 nki/deep-dives/nki-dma-bandwidth-guide.rst, tools/neuron-explorer/overview-device-profiles.rst on
-small transfers), and so do transposes (SDK nki/guides/architecture/trainium2_arch.rst, DMA
-Transpose). Of a transfer to or from SBUF, each of 16 engines serves 8 partitions (SDK
+small transfers). So do transposes (SDK nki/guides/architecture/trainium2_arch.rst, DMA Transpose).
+Of a transfer to or from SBUF, each of 16 engines serves 8 partitions (SDK
 nki/get-started/about/nki-dma-overview.rst).
 """
 
@@ -34,9 +34,9 @@ class Transfer:
     the same on all engines, else 0. `dispatch_ns`: from the trigger to the first byte. `settle_ns`:
     from the last byte until all are written, `tail_ns` until the semaphores are updated.
     `mode`: who generates the descriptors. `direction`: as "hbm->sbuf". `rows`: how many it moves.
-    `bytes` are those written to the destination, `hbm_bytes` those read from and written to HBM,
-    `engine_ns` the time of all engines together, `computed_ns` what of that goes to conversions and
-    sums, `overhead_ns` what else of it their bytes would not take at the full rate.
+    `bytes` are those written to the destination, `hbm_bytes` those read from and written to HBM.
+    `engine_ns` is the time of all engines together. Of it, `computed_ns` goes to conversions and
+    sums; `overhead_ns` is what bytes do not take at the full rate.
     """
 
     queue: int
