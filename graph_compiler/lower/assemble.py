@@ -51,7 +51,7 @@ from graph_compiler.lower.rewrites.factors import behind_products, into_weights
 from graph_compiler.lower.rewrites.float8 import emulate
 from graph_compiler.lower.rewrites.layouts import orders_of_products, row_major_for_products
 from graph_compiler.lower.rewrites.masked_rows import zeros_of_masked_rows
-from graph_compiler.lower.rewrites.masks import masks_as_constants, visible_columns
+from graph_compiler.lower.rewrites.masks import added_masks, masks_as_constants, visible_columns
 from graph_compiler.lower.rewrites.pairs import OPCODES, as_pairs, has_random_bits, is_wide
 from graph_compiler.lower.rewrites.ranges import narrow
 from graph_compiler.lower.rewrites.softmax import compared_choices, factors_behind_maxima
@@ -349,6 +349,8 @@ def _emitted(
     into_weights(block)
     behind_products(block)
     zeros_of_masked_rows(block)
+    # Columns that such a mask hides are left out on these targets.
+    added_masks(block, simplifier.evaluator, halves=target.generation >= BIT_FOR_BIT)
     factors_behind_maxima(block)
     demote(block, options)
     round_early(block)

@@ -141,3 +141,21 @@ def test_hidden_columns_are_not_multiplied() -> None:
     np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5)
     assert known.flops < 0.7 * asked.flops
     assert known.total_ns < 0.85 * asked.total_ns
+
+
+@pytest.mark.parametrize("least", ["-inf", "-1e30"])
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_a_mask_may_be_added(least: str, target: str) -> None:
+    """Zeros and a low number; only trn2 leaves hidden columns out."""
+    score = ",".join(map(str, SHAPE[:3]))
+    text = attention(SHAPE, float(least), 0).replace(
+        "select(all, d, hidden)",
+        f"add(d, mask)\n none = f32[{score}] broadcast(zero), dimensions={{}}",
+    )
+    mask = f" mask = f32[{score}] select(all, none, hidden)\n"
+    lines = text.splitlines(keepends=True)
+    (at,) = [number for number, line in enumerate(lines) if "add(d, mask)" in line]
+    text = "".join([*lines[:at], lines[at + 1], mask, lines[at], *lines[at + 2 :]])
+    given = inputs(SHAPE)
+    (found,) = compile(parse_text(text), target)(*given)
+    np.testing.assert_allclose(found, wanted(*given, float(least), 0), rtol=2e-4, atol=2e-5)

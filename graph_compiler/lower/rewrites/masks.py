@@ -1,13 +1,15 @@
 """Choices whose conditions are known when a graph is compiled, such as causal masks.
 
 A mask that is made of positions alone, by comparisons and logic, is an array of truth values that
-can be computed here: the device loads it as a constant (`masks_as_constants`). Behind the last
+can be computed here: the device loads it as a constant (`masks_as_constants`). So can one that is
+added, of zeros and a low number, which becomes such a choice (`added_masks`). Behind the last
 element of a row that is taken from a tensor, the row has the same number everywhere
 (`visible_columns`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,7 +17,7 @@ import numpy as np
 
 from graph_compiler.hlo.operators import operator
 from graph_compiler.hlo.operators.row import Evaluation
-from graph_compiler.lower.rewrites.softmax import compared_choices
+from graph_compiler.lower.rewrites.softmax import compared_choices, compared_numbers, uniform
 from graph_compiler.schedule.nodes import Block, Node
 from graph_compiler.schedule.simplify import is_uniform
 
@@ -47,6 +49,65 @@ def visible_columns(block: Block, evaluation: Evaluation) -> dict[Node, Array]:
         if (visible < node.dims[-1]).any():
             found[node] = visible
     return found
+
+
+def added_masks(block: Block, evaluation: Evaluation, halves: bool = True) -> None:
+    """Have sums of scores and a known mask choose, in a block and those inside of it, where their
+    largest number is sought: `x + where(seen, 0, least)` becomes `where(seen, x, least)`.
+
+    The mask has one number besides zeros, so low that a score which is added to it does not count:
+    its exponential is 0 beside that of any score that is seen, and each row sees one. It may be
+    -infinity. So results are the same as long as scores are finite, and no `_LOW` apart. Scores in
+    half precision are widened before they are chosen from; without `halves` they stay as they are.
+    """
+    conditions = _Conditions(block, evaluation)
+    nodes: list[Node] = []
+    for node in block.nodes:
+        for inner in node.blocks:
+            added_masks(inner, evaluation, halves)
+        nodes.append(node)
+        numbers = compared_numbers(node)
+        if numbers is None or numbers.type != "f32" or len(numbers.dims) < 2:
+            continue
+        total = numbers.operands[0] if numbers.op == "convert" else numbers
+        if total.op != "add" or (total is not numbers and not halves):
+            continue
+        found = _scores_and_mask(total, conditions)
+        if found is None:
+            continue
+        scores, seen, least = found
+        if scores.type != numbers.type:
+            wide = Node("convert", numbers.results, [scores], numbers.instruction)
+            nodes.insert(nodes.index(numbers), wide)
+            scores = wide
+        condition = Node("constant", [("pred", numbers.dims)], [], value=seen)
+        numbers.op = "select"
+        numbers.operands = [condition, scores, uniform(least, numbers)]
+    block.nodes = nodes
+
+
+def _scores_and_mask(total: Node, conditions: _Conditions) -> tuple[Node, Array, float] | None:
+    """The scores to which a known mask is added, which of them are seen, and the number that is
+    added to others; None of other sums."""
+    for scores, mask in (total.operands, total.operands[::-1]):
+        added = conditions.value(mask)
+        if added is None or added.shape != total.dims or scores.op == "constant":
+            continue
+        own = added[_once(added)]
+        seen = own == 0
+        hidden = own[~seen]
+        if not hidden.size or (hidden != hidden[0]).any() or not hidden[0] <= _LOW:
+            return None
+        if np.isfinite(hidden[0]) and not np.broadcast_to(seen, added.shape).any(-1).all():
+            return None
+        if seen[_once(seen)].nbytes > STORED:
+            return None
+        return scores, np.broadcast_to(seen, added.shape), float(hidden[0])
+    return None
+
+
+_LOW = -1e9
+"""Numbers that are added to scores which are not to count are not above it."""
 
 
 def _known_choices(
@@ -113,7 +174,8 @@ class _Conditions:
         if len(arrays) < len(values):
             return None
         if node.op in _VIEWS:
-            return _VIEWS[node.op](node, arrays)
+            copied = node.op == "reshape" and math.prod(node.dims) > MOST
+            return None if copied else _VIEWS[node.op](node, arrays)
         if any(array.shape != node.dims for array in arrays):
             return None
         parts = [_once(array) for array in arrays]
@@ -153,12 +215,19 @@ def _repeated(node: Node, operands: Sequence[Array]) -> Array:
     return np.lib.stride_tricks.as_strided(array, node.dims, strides, writeable=False)
 
 
+def _reshaped(node: Node, operands: Sequence[Array]) -> Array:
+    """An array in another shape."""
+    (array,) = operands
+    return array.reshape(node.dims)
+
+
 _VIEWS: dict[str, Callable[[Node, Sequence[Array]], Array]] = {
     "constant": _constant,
     "iota": _positions,
     "broadcast": _repeated,
+    "reshape": _reshaped,
 }
-"""How to compute what is no element-wise operation: all of them repeat few elements."""
+"""How to compute what is no element-wise operation: nearly all of them repeat few elements."""
 
 _SOURCES = frozenset({"constant", "iota"})
 

@@ -95,10 +95,15 @@ def compared_choices(block: Block) -> set[Node]:
     for node in block.nodes:
         for inner in node.blocks:
             found |= compared_choices(inner)
-        numbers = _folded(node, "maximum")
+        numbers = compared_numbers(node)
         if numbers is not None and numbers.op == "select" and numbers.type == _SINGLE:
             found.add(numbers)
     return found
+
+
+def compared_numbers(node: Node) -> Node | None:
+    """The numbers whose largest one a node seeks; None of other nodes."""
+    return _folded(node, "maximum")
 
 
 def _of_unscaled(difference: Node, uses: dict[Node, int]) -> list[Node] | None:
