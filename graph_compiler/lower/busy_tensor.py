@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from isa.enums import Engine, Memory
+from isa.enums import SEQUENCERS, Engine, Memory
 from isa.operations.control import StorageBegin
 from isa.operations.tensor import NcMatmul
 from isa.target import TARGETS, Target
@@ -100,21 +100,24 @@ class _Level:
         result: list[Node] = []
         stretch: list[Op] = []
         for node in self.nodes:
-            if isinstance(node, Op):
+            if isinstance(node, Op) and _has_time(node):
                 stretch.append(node)
                 continue
-            inner = self.variables
-            if isinstance(node, Loop):
-                inner = inner | {node.variable}
-            body = _Level(node.body, self.target, self.numbering, inner).filled()
-            result += [
-                *self._stretch(stretch),
-                node if body is node.body else with_body(node, body),
-            ]
+            result += [*self._stretch(stretch), self._inside(node)]
             stretch = []
         result += self._stretch(stretch)
         alike = len(result) == len(self.nodes) and all(map(is_, result, self.nodes))
         return self.nodes if alike else result
+
+    def _inside(self, node: Node) -> Node:
+        """A node with such products in its body, if it has one."""
+        if isinstance(node, Op):
+            return node
+        inner = self.variables
+        if isinstance(node, Loop):
+            inner = inner | {node.variable}
+        body = _Level(node.body, self.target, self.numbering, inner).filled()
+        return node if body is node.body else with_body(node, body)
 
     def _stretch(self, nodes: list[Op]) -> list[Op]:
         """Operations without control flow among them."""
@@ -229,6 +232,11 @@ class _Level:
             for tensor in reads:
                 taken[tensor] = max(taken.get(tensor, 0.0), done)
         return found
+
+
+def _has_time(op: Op) -> bool:
+    """Whether engines alone decide how long an operation takes."""
+    return op.row is StorageBegin or (op.row.minimum_cores == 1 and op.row.engines != SEQUENCERS)
 
 
 def _operand(op: Op) -> Access | None:

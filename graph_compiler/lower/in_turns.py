@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from isa.enums import Memory
+from isa.enums import SEQUENCERS, Memory
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS, Target
 from nki.ir.begins import used_by, written_by
@@ -128,7 +128,9 @@ class _EmittedStep:
 
 def _may_move(op: Op, target: Target) -> bool:
     """Whether only the operands of an operation order it."""
-    if op.after or op.row.minimum_cores > 1 or op.row.register_writes:
+    if op.row is StorageBegin:
+        return True
+    if op.after or op.row.minimum_cores > 1 or op.row.engines == SEQUENCERS:
         return False
     return not carries([Step(one, 0, op) for one in op.row.expand(op.values, target)])
 
