@@ -32,6 +32,7 @@ from graph_compiler.lower.nests.evaluation import (
 )
 from graph_compiler.lower.nests.nest import (
     NestTile,
+    Outer,
     Tiling,
     axes_of,
     cost,
@@ -212,12 +213,18 @@ class Nest:
         if plain and not fold and self.output.is_stored and self.leaves[0].is_stored:
             self._move(tiling, offsets)
             return
-        if rolled and tiling.outer:
-            whole = NestTile(tiling.sizes, tuple(offsets or (0,) * len(tiling.partition.strides)))
-            for number in range(len(self.leaves)):
-                if not any(item.axis.strides[1 + number] for item in tiling.outer):
-                    self.fixed[number] = self._loaded(tiling, whole, number)
+        if rolled and not fold:
+            tiling = replace(tiling, outer=self._ordered(tiling))
+
+        def load(level: int, tile: NestTile) -> None:
+            """Load what is the same in all loops from a level on."""
+            for number in range(len(self.leaves)) if rolled and tiling.outer[level:] else ():
+                strides = [bool(item.axis.strides[1 + number]) for item in tiling.outer]
+                if not any(strides[level:]) and (level == 0 or strides[level - 1]):
+                    self.fixed[number] = self._loaded(tiling, tile, number)
+
         if fold:
+            load(0, NestTile(tiling.sizes, tuple(offsets or (0,) * len(tiling.partition.strides))))
             Folding(self).emit(tiling, offsets, rolled)
             return
 
@@ -228,7 +235,25 @@ class Nest:
             whole = to_sizes(as_tile(value, tile.sizes, self.type), tile.sizes)
             self.output.keep(whole, pattern, tile.offsets[0])
 
-        each_tile(self.device.builder, tiling, visit, offsets=offsets, rolled=rolled)
+        each_tile(self.device.builder, tiling, visit, offsets=offsets, rolled=rolled, arrive=load)
+
+    def _ordered(self, tiling: Tiling) -> tuple[Outer, ...]:
+        """The loops, those inside along which most elements of leaves are the same."""
+
+        def same(item: Outer) -> int:
+            still = [
+                number for number in range(len(self.leaves)) if not item.axis.strides[1 + number]
+            ]
+            return sum(
+                math.prod(
+                    size
+                    for axis, size in zip(tiling.free, tiling.sizes[1:])
+                    if axis.strides[1 + number]
+                )
+                for number in still
+            )
+
+        return tuple(sorted(tiling.outer, key=same))
 
     def turn(self) -> bool:
         """Emit what has its dimensions in another order than its operand; whether the nest does."""

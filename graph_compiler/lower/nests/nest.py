@@ -272,9 +272,11 @@ def each_tile(
     leave: Callable[[NestTile, Any], None] | None = None,
     offsets: Sequence[Any] | None = None,
     rolled: bool = True,
+    arrive: Callable[[int, NestTile], None] | None = None,
 ) -> None:
     """`visit` for every tile, where `rolled` in loops on the device if there are many. `enter` and
-    `leave` stand around the loops over reduced dimensions. `offsets`: where operands begin."""
+    `leave` stand around the loops over reduced dimensions. `offsets`: where operands begin.
+    `arrive` stands inside so many of the loops, before the next one."""
     blocks = [-(-item.axis.count // item.block) for item in tiling.outer]
     rolled = rolled and math.prod(blocks) > UNROLLED
     operands = len(tiling.partition.strides)
@@ -290,6 +292,8 @@ def each_tile(
         inside(level, sizes, offsets)
 
     def inside(level: int, sizes: tuple[int, ...], offsets: tuple[Any, ...]) -> None:
+        if arrive is not None:
+            arrive(level, NestTile(sizes, offsets))
         if level == len(tiling.outer):
             visit(NestTile(sizes, offsets))
             return
