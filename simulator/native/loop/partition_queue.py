@@ -194,7 +194,30 @@ def fetch_entries(f: StructureText, part: StructureAt, entry: Structure, job: St
     f.loop(f.integer(0), f.select(first, f.integer(0), part.get("count")), 1, one)
 
 
-class QueueText:
+class FlushedQueue:
+    """Writes into `f` what empties a queue of a program, by a call at `flush`. `settle` writes what
+    waits for the jobs before."""
+
+    def __init__(
+        self, f: StructureText, queue: StructureAt, flush: Value, settle: Callable[[], None]
+    ) -> None:
+        self.f = f
+        self.queue = queue
+        self._flush = flush
+        self._settle = settle
+
+    def flush(self) -> None:
+        """Run what is queued; threads may still be at work then."""
+        f = self.f
+
+        def run() -> None:
+            self._settle()
+            f.call_address(self._flush, self.queue.pointer)
+
+        f.when(f.compare("icmp ne", self.queue.get("count"), f.integer(0)), run)
+
+
+class QueueText(FlushedQueue):
     """Writes into `f` what fills the queue of a program and what empties it, by a call of `Flush`
     at `flush`. `settle` writes what waits for what was run before.
 
@@ -226,20 +249,7 @@ class QueueText:
     def __init__(
         self, f: StructureText, queue: Value, flush: Value, settle: Callable[[], None]
     ) -> None:
-        self.f = f
-        self.queue = StructureAt(f, QUEUE, queue)
-        self._flush = flush
-        self._settle = settle
-
-    def flush(self) -> None:
-        """Run what is queued; threads may still be at work then."""
-        f = self.f
-
-        def run() -> None:
-            self._settle()
-            f.call_address(self._flush, self.queue.pointer)
-
-        f.when(f.compare("icmp ne", self.queue.get("count"), f.integer(0)), run)
+        super().__init__(f, StructureAt(f, QUEUE, queue), flush, settle)
 
     def add(self, record: StructureAt) -> None:
         """Queue the local jobs of a record; before that run the queue if it is too full, or has

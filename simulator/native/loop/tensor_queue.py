@@ -21,6 +21,7 @@ from simulator.native.loop.partition_queue import (
     FARTHEST,
     MOST_WORDS,
     STEP,
+    FlushedQueue,
     fetch_entries,
     new_entry,
     room_for,
@@ -107,29 +108,17 @@ def new_products(memory: WordMemory, run: int, threads: int, written: int) -> An
     return memory.words(PRODUCTS.words(run=run, written=written, first=FARTHEST, **room))
 
 
-class ProductsText:
+class ProductsText(FlushedQueue):
     """Writes into `f` what fills the queue of a program and what empties it, by a call of
     `FlushProducts` at `flush`; `Settle`, at `settle`, waits for what was run."""
 
     def __init__(self, f: StructureText, queue: Value, flush: Value, settle: Value) -> None:
-        self.f = f
-        self.queue = StructureAt(f, PRODUCTS, queue)
-        self._flush = flush
-        self._settle = settle
-
-    def flush(self) -> None:
-        """Run what is queued; threads may still be at work then."""
-        f = self.f
-
-        def run() -> None:
-            self.settle()
-            f.call_address(self._flush, self.queue.pointer)
-
-        f.when(f.compare("icmp ne", self.queue.get("count"), f.integer(0)), run)
+        super().__init__(f, StructureAt(f, PRODUCTS, queue), flush, self.settle)
+        self._settling = settle
 
     def settle(self) -> None:
         """Wait for what was run, be it of this queue or of another one of the team."""
-        self.f.call_address(self._settle, self.queue.pointer)
+        self.f.call_address(self._settling, self.queue.pointer)
 
     def add(self, record: StructureAt) -> None:
         """Queue the products of a record; before that run the queue if it is too full."""
