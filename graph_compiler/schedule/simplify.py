@@ -197,10 +197,6 @@ class Simplifier:
         same = _unchanged(item, operands)
         if same is not None:
             return same
-        if all(node.op == "constant" for node in operands):
-            folded = self._folded(item, row, [node.value for node in operands], elementwise)
-            if folded is not None:
-                return Node("constant", results, [], value=folded)
         key = (
             item.opcode,
             results[0],
@@ -208,9 +204,15 @@ class Simplifier:
             *(repr(item.attributes.get(name)) for name in row.attributes),
             *map(id, item.called),
         )
-        if key not in merged:
-            merged[key] = Node(item.opcode, results, operands, item)
-            block.nodes.append(merged[key])
+        if key in merged:
+            return merged[key]
+        if all(node.op == "constant" for node in operands):
+            folded = self._folded(item, row, [node.value for node in operands], elementwise)
+            if folded is not None:
+                merged[key] = Node("constant", results, [], value=folded)
+                return merged[key]
+        merged[key] = Node(item.opcode, results, operands, item)
+        block.nodes.append(merged[key])
         return merged[key]
 
     def _picked(self, block: Block, item: Instruction, node: Node) -> Parts:
@@ -260,7 +262,7 @@ def _windows(item: Instruction) -> int:
 def _identity(node: Node) -> Any:
     """What makes operands the same: scalar constants by their bits, others by themselves."""
     value = element_of(node)
-    return id(node) if value is None else (node.type, node.dims, value.tobytes())
+    return node if value is None else (node.type, node.dims, value.tobytes())
 
 
 def _unchanged(item: Instruction, operands: list[Node]) -> Node | None:

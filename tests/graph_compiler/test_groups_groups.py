@@ -113,3 +113,34 @@ ENTRY e {
     (found,), profile = compile(parse_text(text), "trn2").profile(x)
     np.testing.assert_allclose(found, 8192 * x.var(0, dtype=np.float64), 1e-5)
     assert profile.dma.descriptors < x.size / 16
+
+
+STEPS = """HloModule steps
+ENTRY e {
+ x = f32[16,64] parameter(0)
+ w = f32[64,64] parameter(1)
+ wt = f32[64,64] transpose(w), dimensions={1,0}
+ h0 = f32[16,64] dot(x, wt), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+ t0 = f32[16,64] tanh(h0)
+ wu = f32[64,64] transpose(w), dimensions={1,0}
+ h1 = f32[16,64] dot(t0, wu), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+ t1 = f32[16,64] tanh(h1)
+ ROOT r = f32[16,64] add(t0, t1)
+}"""
+
+
+def test_few_rows_stay_on_chip_from_step_to_step() -> None:
+    """As the state of a recurrent layer of a small batch."""
+    stages: dict[str, Any] = {}
+    compiled = compile(
+        parse_text(STEPS), "trn2", observe=lambda stage, made: stages.setdefault(stage, made)
+    )
+    ops = [op for body in stages["trace"].bodies for op in operations(body) if op.row is DmaCopy]
+    assert sum(not op.fields["dst"].storage.memory.on_chip for op in ops) == 1
+    x, w = (
+        np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+        for shape in ((16, 64), (64, 64))
+    )
+    first = np.tanh(x @ w.T)
+    (found,) = compiled(x, w)
+    np.testing.assert_allclose(found, first + np.tanh(first @ w.T), 0, 1e-5)

@@ -67,3 +67,13 @@ def test_zeros_of_other_signs_are_not_equal() -> None:
  ROOT r = f32[2] multiply(c, one)
 }""")
     assert np.signbit(block.results[0].value).tolist() == [False, True]
+
+
+def test_a_weight_that_each_step_turns_is_turned_once() -> None:
+    turned = "".join(f" t{n} = f32[3,200] transpose(w), dimensions={{1,0}}\n" for n in range(3))
+    block = simplified(
+        "ENTRY e {\n i = f32[600] iota(), iota_dimension=0\n w = f32[200,3] reshape(i)\n"
+        f"{turned} ROOT r = (f32[3,200], f32[3,200], f32[3,200]) tuple(t0, t1, t2)\n}}"
+    )
+    assert len(set(block.results)) == 1
+    np.testing.assert_array_equal(block.results[0].value, np.arange(600).reshape(200, 3).T)

@@ -40,8 +40,9 @@ from graph_compiler.lower.products.results import with_nests
 from graph_compiler.schedule.steps import item_size
 from graph_compiler.schedule.views import Buffer
 
-LEAST_ROWS = 32
-"""Rows below which partitions would be left idle."""
+LEAST_ROWS = 2
+"""Rows that a group has at least. Few rows leave partitions idle, but values that stay on chip save
+the time to HBM and back."""
 
 _LONGEST = 1 << 17
 """Elements of the longest row that could be on chip."""
