@@ -8,6 +8,9 @@ from isa.target import TARGETS
 
 PARTITIONS = min(target.partitions.value for target in TARGETS.values())
 
+HALF = PARTITIONS // 2
+"""Partitions of a half: operands of products may begin at the second one, if they have no more."""
+
 QUARTER = 32
 """Partitions of a quarter: what engines and products write may begin at each."""
 

@@ -11,7 +11,9 @@ import pytest
 
 import graph_compiler
 from graph_compiler.options import GraphOptions
+from isa.operations.dma import DmaCopy
 from isa.target import TARGETS
+from nki.ir.nodes import operations
 
 TYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16)}
 
@@ -115,6 +117,37 @@ ENTRY e {
 }"""
     peak = TARGETS["trn2"].peak_tflops["float32"].value
     assert 0.82 * _ns(text) < 2 * 1024**3 / peak / 1e3
+
+
+def test_short_rows_of_a_product_are_loaded_in_long_runs() -> None:
+    text = """HloModule p
+ENTRY e {
+ x = bf16[24,117,286] parameter(0)
+ y = bf16[24,286,341] parameter(1)
+ ROOT r = bf16[24,117,341] dot(x, y), lhs_batch_dims={0}, rhs_batch_dims={0},
+  lhs_contracting_dims={2}, rhs_contracting_dims={1}
+}"""
+    moved = 24 * (117 * 286 + 286 * 341 + 117 * 341) * 2 / TARGETS["trn2"].dma_bytes_per_ns
+    assert _ns(text) < 2.1 * moved
+
+
+def test_products_of_short_depths_use_all_dma_engines() -> None:
+    text = """HloModule p
+ENTRY e {
+ x = bf16[32,64,48] parameter(0)
+ y = bf16[32,48,1100] parameter(1)
+ ROOT r = bf16[32,64,1100] dot(x, y), lhs_batch_dims={0}, rhs_batch_dims={0},
+  lhs_contracting_dims={2}, rhs_contracting_dims={1}
+}"""
+    stages: dict[str, Any] = {}
+    module = graph_compiler.parse_text(text)
+    graph_compiler.compile(
+        module, "trn2", observe=lambda stage, made: stages.setdefault(stage, made)
+    )
+    done = [op for body in stages["trace"].bodies for op in operations(body)]
+    loaded = [op.fields["dst"] for op in done if op.row is DmaCopy]
+    starts = [view.first for view in loaded if view.on_chip and view.shape[-1] == 1100]
+    assert starts.count(64) == starts.count(0) > 0
 
 
 def test_products_of_many_heads_take_as_long_as_their_number() -> None:
@@ -363,6 +396,9 @@ def test_short_rows_take_one_pass() -> None:
         (1, 1030, 64, 600),
         (19, 490, 64, 181),  # several elements of the batch at a time, and what is left
         (33, 70, 300, 20),
+        (12, 66, 469, 113),  # partitions with more neighbours of the depth make runs longer
+        (36, 150, 50, 90),  # elements on either half of the partitions
+        (41, 64, 100, 96),
         (25, 167, 394, 61),  # rows of several elements as one sequence
         (16, 128, 512, 64),  # rows that DMA engines may turn
         (9, 2, 40, 3),

@@ -16,9 +16,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graph_compiler.lower.device import HELD
 from graph_compiler.lower.nests.nest import UNROLLED, numbers
+from graph_compiler.lower.products.depth_runs import in_halves
 from graph_compiler.lower.products.depths import Depth, depth_by_dma, folded
 from graph_compiler.lower.products.sides import ElementRun, Sides, grouped, runs
-from graph_compiler.lower.sizes import BANKS, BIT_FOR_BIT, DTYPES, QUARTER, QUARTERS
+from graph_compiler.lower.sizes import (
+    BANKS,
+    BIT_FOR_BIT,
+    DTYPES,
+    HALF,
+    PARTITIONS,
+    QUARTER,
+    QUARTERS,
+)
 from graph_compiler.schedule.contractions import joined
 from graph_compiler.schedule.steps import item_size, place_of
 from isa.enums import Engine, Memory
@@ -126,11 +135,20 @@ class Cut:
         self.result = DTYPES[step.target.type]
         self.result_size = item_size(step.target.type)
         self.tile: NkiTensor | None = None
+        self.sides.in_halves = self._lies_in_halves()
 
     @property
     def is_single(self) -> bool:
         """Whether an element of the batch has one row, whose elements are neighbours."""
         return not self.rows and self.sides.stride == 1 and self.result != "int32"
+
+    def _lies_in_halves(self) -> bool:
+        """Whether elements of a batch may have their depth on either half of the partitions."""
+        batch = self.step.product.batch[RIGHT]
+        apart = bool(batch) and batch[-1][1] != self.columns
+        alone = self.is_single or self.sides.by_dma or self.columns == 1
+        loaded = self.in_memory and self.sides.across == 1 and not alone
+        return loaded and apart and in_halves(self.device, self.step.product, self.depth)
 
     def fits(self) -> bool:
         """Whether a tile of rows of the left operand may be on chip."""
@@ -397,11 +415,15 @@ class Cut:
                         shape = stationary[0].shape[1], size
                         totals[item, begin] = device.tile(shape, "float32", Memory.psum)
                     for number in range(start, end):
+                        moving = right[item.element][number]
+                        upper = moving.first == HALF
                         device.builder.emit(
                             "nc_matmul",
                             dst=totals[item, begin],
                             stationary=stationary[number],
-                            moving=right[item.element][number][:, begin : begin + size],
+                            moving=moving[:, begin : begin + size],
+                            tile_position=(HALF, 0) if upper else (),
+                            tile_size=(HALF, PARTITIONS) if upper else (),
                         )
                     if end == self.depth.tiles:
                         yield item, begin, totals[item, begin]
@@ -472,7 +494,7 @@ class _Left:
         self.sides = sides
         self.following = following
         """Rows of an element, where those of all elements are loaded as one sequence; else 0."""
-        self.all: list[NkiTensor] = []
+        self.all: dict[int, list[NkiTensor]] = {}
         self.in_memory = in_memory
         self.group = group
         self.places = places
@@ -493,12 +515,20 @@ class _Left:
     def _of_all(self, element: int, number: int) -> list[NkiTensor]:
         """The rows of a tile among those of all elements."""
         ((run,), places) = self.group[number], self.places
-        if not self.all:
+        before, several, base = self._half(element)
+        if before not in self.all:
             step = places.steps[LEFT] // self.following
-            self.all = self.sides.of_all_rows(places.number * self.following, step, places.left)
-        first = element * self.following + run.first
+            offset = places.left + before * places.steps[LEFT]
+            count = several * self.following
+            self.all[before] = self.sides.of_all_rows(count, step, offset, base)
+        first = (element - before) * self.following + run.first
         end = first + run.step * (run.count - 1) + 1
-        return [tile[:, first : end : run.step] for tile in self.all]
+        return [tile[:, first : end : run.step] for tile in self.all[before]]
+
+    def _half(self, element: int) -> tuple[int, int, int]:
+        """The part of the elements that one is in (`Sides.halves`)."""
+        halves = self.sides.halves(self.places.number)
+        return next(half for half in reversed(halves) if half[0] <= element)
 
     def _load(self, pack: list[int]) -> None:
         sides, places = self.sides, self.places
@@ -508,10 +538,11 @@ class _Left:
                 left = places.left + element * places.steps[LEFT]
                 self.found[element, number] = sides.of_rows(self.group[number], left)
             return
-        batch = places.steps[LEFT], places.number
-        found = sides.of_rows_together(rows, batch, places.left)
-        keys = [(element, number) for element in range(places.number) for number in pack]
-        self.found.update(zip(keys, found))
+        step = places.steps[LEFT]
+        for first, several, base in sides.halves(places.number):
+            found = sides.of_rows_together(rows, (step, several), places.left + first * step, base)
+            keys = [(first + element, number) for element in range(several) for number in pack]
+            self.found.update(zip(keys, found))
 
 
 def _alike(group: list[list[ElementRun]], most: int, fewer: bool = False) -> Iterator[list[int]]:

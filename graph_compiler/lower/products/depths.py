@@ -90,10 +90,10 @@ def in_order(count: int, most: int = DEPTH) -> Depth:
     return Depth(partitions, tiles, 1, most, count - most * (tiles - 1))
 
 
-def folded(depth: Axes) -> Depth | None:
+def folded(depth: Axes, least: int = 1) -> Depth | None:
     """A depth whose neighbours are tiles of one partition: what lies in a row-major operand for a
-    partition is one run then, so that transfers are few and long. None of depths that have several
-    dimensions.
+    partition is one run then, so that transfers are few and long. `least`: tiles. None of depths
+    that have several dimensions.
 
     >>> folded([(384, 1)]).short, folded([(293, 1)])
     (0, Depth(partitions=98, tiles=3, near=3, far=1, last=98, short=1))
@@ -101,8 +101,9 @@ def folded(depth: Axes) -> Depth | None:
     if len(depth) != 1:
         return None
     ((count, _),) = depth
-    tiles = -(-count // DEPTH)
+    tiles = max(least, -(-count // DEPTH))
     partitions = -(-count // tiles)
+    tiles = -(-count // partitions)
     return Depth(partitions, tiles, tiles, 1, partitions, partitions * tiles - count)
 
 

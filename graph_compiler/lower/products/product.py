@@ -17,6 +17,7 @@ import nki.language as nl
 from graph_compiler.lower.nests.nest import UNROLLED, numbers
 from graph_compiler.lower.products.bands import INSTRUCTIONS
 from graph_compiler.lower.products.cut import COLUMNS, RESIDENT, ROWS, Cut, Elements
+from graph_compiler.lower.products.depth_runs import in_long_runs
 from graph_compiler.lower.products.depths import DEPTH, depth_of, tiles_of_depth
 from graph_compiler.lower.products.sides import ElementRun, grouped, into_bank, runs, transposed
 from graph_compiler.lower.sizes import DTYPES
@@ -119,6 +120,7 @@ class _Emitter:
         self.depth_tiles = grouped(runs(depth, deep), deep)
         self.size = item_size(self.type)
         cut = depth_of(device, product) if self.result != "int32" else None
+        cut = in_long_runs(device, product, cut)
         self.cut = None if cut is None else Cut(device, step, cut)
         if self.cut is not None and not self.cut.fits():
             self.cut = None

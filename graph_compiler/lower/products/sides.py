@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import groupby
+from itertools import groupby, product
 from typing import TYPE_CHECKING, Any, overload
 
 from graph_compiler.lower.products.depths import DEPTH, Depth, folded
-from graph_compiler.lower.sizes import BANK, DTYPES, PARTITIONS
+from graph_compiler.lower.sizes import BANK, DTYPES, HALF, PARTITIONS
 from graph_compiler.schedule.contractions import Axes, Product
 from graph_compiler.schedule.steps import Place, item_size, place_of
 from isa.dtypes import DTYPES as DTYPE_ROWS
@@ -98,7 +98,9 @@ class Parts(Sequence[NkiTensor]):
 class Sides:
     """Both operands of one product, with a depth. `by_dma`: DMA engines turn rows of the left one.
     `loaded`: bytes of a partition that are loaded together: what follows need not wait for more.
-    `alone`: the left one is one tile of rows: products wait for its first parts, turned."""
+    `alone`: the left one is one tile of rows: products wait for its first parts, turned.
+    `in_halves`: of several elements of a batch that are loaded together the second half lies on the
+    upper half of the partitions, which other DMA engines serve."""
 
     def __init__(
         self,
@@ -108,9 +110,11 @@ class Sides:
         by_dma: bool = False,
         loaded: int = 8 << 10,
         alone: bool = False,
+        in_halves: bool = False,
     ) -> None:
         self.device = device
         self.alone = alone
+        self.in_halves = in_halves
         self.depth = depth
         self.by_dma = by_dma
         self.loaded = loaded
@@ -159,6 +163,13 @@ class Sides:
             found += self._by_dma(source.reshape((run.count, 1, count, DEPTH)))
         return found
 
+    def halves(self, several: int) -> list[tuple[int, int, int]]:
+        """Parts of so many elements of a batch: the first one, how many, and the partition on which
+        their depth begins."""
+        first = -(-several // 2) if self.in_halves else several
+        parts = [(0, first, 0), (first, several - first, HALF)]
+        return [part for part in parts if part[1]]
+
     def has_rows_in_memory(self, rows: Axes) -> bool:
         """Whether rows of the left operand, several of one dimension, lie in memory alone."""
         if len(rows) != 1 or self.stride != 1:
@@ -168,11 +179,11 @@ class Sides:
         return count > 1 and not held
 
     def of_rows_together(
-        self, rows: Sequence[ElementRun], batch: tuple[int, int], offset: Any
+        self, rows: Sequence[ElementRun], batch: tuple[int, int], offset: Any, base: int = 0
     ) -> list[list[NkiTensor]]:
         """What `of_rows` returns for each of several runs, of each of several elements of a batch,
-        that are loaded in one transfer. Runs are equally far apart, and so are the elements. The
-        last runs may have one row fewer."""
+        that are loaded in one transfer, from partition `base` on. Runs are equally far apart, and
+        so are the elements. The last runs may have one row fewer."""
         device, depth, elements = self.device, self.depth, self.depth.elements
         (step, number), many, most = batch, len(rows), rows[0].count
         full = sum(run.count == most for run in rows)
@@ -193,15 +204,16 @@ class Sides:
                 views = [part[: rows[tile].count, element, tile] for element, tile in some]
                 for numbers in depth.alike:
                     parts = [self._part(view, 0, t) for view in views for t in numbers]
-                    done = transposed(device, parts, self.alone)
+                    done = transposed(device, parts, self.alone, base)
                     for place, (element, tile) in enumerate(some):
                         own = done[place * len(numbers) : (place + 1) * len(numbers)]
                         found[element * many + tile] += own
         return found
 
-    def of_all_rows(self, count: int, step: int, offset: Any) -> list[NkiTensor]:
-        """[partitions, rows] of the left operand for each tile of the depth, of so many rows that
-        are so far apart. All partitions load some, neighbours each, in long runs."""
+    def of_all_rows(self, count: int, step: int, offset: Any, base: int = 0) -> list[NkiTensor]:
+        """[partitions, rows] of the left operand for each tile of the depth, from partition `base`
+        on, of so many rows that are so far apart. All partitions load some, neighbours each, in
+        long runs."""
         device, depth, elements = self.device, self.depth, self.depth.elements
         own = folded([(count, step)])
         assert own is not None
@@ -211,7 +223,8 @@ class Sides:
             begin = offset + first * own.near * step
             some = part[first : first + partitions, :several]
             device.load(some, self.left, self.type, pattern, begin)
-        found = [device.tile((depth.size(t), count), self.dtype) for t in range(depth.tiles)]
+        sizes = [base + depth.size(t) for t in range(depth.tiles)]
+        found = [device.tile((size, count), self.dtype)[base:] for size in sizes]
         for numbers in own.alike:
             rows = own.size(numbers[0])
             most = max(1, BANK // (rows * self.size))
@@ -368,21 +381,24 @@ class Sides:
             places = [offset + number * step for number in range(several)]
             return [self.of_columns(column, width, place) for place in places]
         found: list[list[NkiTensor]] = [[] for _ in range(several)]
-        depth = self.depth
+        depth, halves = self.depth, self.halves(several)
         for number, many in ((0, depth.whole), (depth.whole, depth.tiles - depth.whole)):
             if not many:
                 continue
             # Elements whose columns lie beside one another make runs long.
             beside = step == width
-            sizes = (many, several) if beside else (several, many)
-            tile = self.device.tile((depth.size(number), *sizes, width), self.dtype)
-            axes = ((step, several),)
-            start = offset + column
-            self._load(tile, number, self.right, self.down, axes, (1, width), start, beside)
-            for element, tiles in enumerate(found):
-                for place in range(many):
+            (_, most, _), (*_, base) = halves[0], halves[-1]
+            sizes = (many, most) if beside else (most, many)
+            tile = self.device.tile((base + depth.size(number), *sizes, width), self.dtype)
+            for first, count, base in halves:
+                part = tile[base : base + depth.size(number)]
+                part = part[:, :, :count] if beside else part[:, :count]
+                axes, start = ((step, count),), offset + first * step + column
+                self._load(part, number, self.right, self.down, axes, (1, width), start, beside)
+                for element, place in product(range(count), range(many)):
                     own = (place, element) if beside else (element, place)
-                    tiles.append(tile[: depth.size(number + place), own[0], own[1], :])
+                    end = depth.size(number + place)
+                    found[first + element].append(part[:end, own[0], own[1], :])
         return found
 
     def _rows_of_columns_of(self, batch: tuple[int, int], rows: int, start: Any) -> NkiTensor:
@@ -569,11 +585,11 @@ def into_bank(device: DeviceProgram, parts: list[NkiTensor]) -> NkiTensor:
 
 
 def transposed(
-    device: DeviceProgram, parts: list[NkiTensor], early: bool = False
+    device: DeviceProgram, parts: list[NkiTensor], early: bool = False, base: int = 0
 ) -> list[NkiTensor]:
     """Tiles [rows, columns], each transposed by the tensor engine; neighbours of one shape
     together, as many as have room in a bank of PSUM. `early`: the first alone, and others by twos,
-    so that what takes them begins early."""
+    so that what takes them begins early. They lie from partition `base` on."""
     found: list[NkiTensor] = []
     for (rows, columns), alike in groupby(parts, lambda part: part.shape):
         some = list(alike)
@@ -582,7 +598,7 @@ def transposed(
         while some:
             most = min(room, 2 if found else 1) if early else room
             several, some = some[:most], some[most:]
-            tile = device.tile((columns, len(several) * rows), dtype)
+            tile = device.tile((base + columns, len(several) * rows), dtype)[base:]
             device.builder.emit("tensor_copy", dst=tile, src=into_bank(device, several))
             found += [
                 tile[:, number * rows : (number + 1) * rows] for number in range(len(several))

@@ -1,0 +1,87 @@
+"""More tiles of a depth than fill partitions, where rows of the right operand are short.
+
+A partition loads its neighbours of the depth in one run. Transfers of short runs are slow, so that
+a product may be faster whose tiles are of fewer partitions, though the tensor engine goes through
+more of them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from graph_compiler.lower.nests.nest import engines_of
+from graph_compiler.lower.products.bands import (
+    LEAST,
+    LOADED,
+    LOADED_FAST,
+    SWITCH,
+    turning_passes,
+)
+from graph_compiler.lower.products.depths import Depth, folded
+from graph_compiler.lower.sizes import HALF, PARTITIONS
+from graph_compiler.schedule.contractions import Product
+from graph_compiler.schedule.steps import item_size
+from isa.enums import Engine
+
+if TYPE_CHECKING:
+    from graph_compiler.lower.device import DeviceProgram
+
+_MOST = 4
+"""How many times as many tiles as fill partitions."""
+
+_WORTH = 0.9
+"""The part of the time that is taken at most by what is not the simplest way."""
+
+
+def in_long_runs(device: DeviceProgram, product: Product, depth: Depth | None) -> Depth | None:
+    """A depth in as many tiles as take least time, if neighbours of it are tiles of one partition
+    anyway; other depths as they are."""
+    if depth is None or depth != folded(product.depth_left):
+        return depth
+    ((columns, across),) = product.columns
+    ((_, down),) = product.depth_right
+    run, rate = columns * item_size(product.right.type), device.target.dma_bytes_per_ns_per_engine
+    short = device.target.dma_run_bytes_per_ns(run) < rate.value
+    if across != 1 or down != columns or not short or product.right.buffer in device.computed:
+        return depth
+    choices = [folded(product.depth_left, n) for n in range(depth.tiles, _MOST * depth.tiles + 1)]
+    found = [one for one in choices if one is not None]
+    best = min(found, key=lambda one: _ns(device, product, one))
+    worth = _ns(device, product, best) < _WORTH * _ns(device, product, depth)
+    return best if worth else depth
+
+
+def in_halves(device: DeviceProgram, product: Product, depth: Depth) -> bool:
+    """Whether it takes less time if elements of the batch have their depth on either half of the
+    partitions, so that more DMA engines load them."""
+    if not product.batch[0] or depth.partitions > HALF:
+        return False
+    return _ns(device, product, depth) < _WORTH * _ns(device, product, depth, halves=False)
+
+
+def _ns(device: DeviceProgram, product: Product, depth: Depth, halves: bool = True) -> float:
+    """About how long an element of the batch takes: its transfers, or the tensor engine."""
+    target, size = device.target, item_size(product.left.type)
+    ((columns, _),) = product.columns
+    rows = math.prod(count for count, _ in product.rows)
+    blocks = -(-rows // PARTITIONS)
+    run = depth.tiles * columns * size
+    each = target.dma_descriptor_ns.value + run / target.dma_run_bytes_per_ns(run)
+    engines = engines_of(depth.partitions, target)
+    if halves and product.batch[0] and depth.partitions <= HALF:
+        engines *= 2
+    right = depth.partitions * each / engines
+    others = rows * (depth.elements + columns) * size / target.dma_bytes_per_ns
+    passes, load = 1.0, LOADED_FAST
+    if size == 4:
+        passes = target.fp32_matmul_passes.value
+        load = LOADED * passes
+    multiplied, loaded = passes * max(LEAST, columns) + SWITCH, load * rows / blocks
+    hidden = target.tile_loads_hidden.value
+    cycles = max(multiplied, loaded) if hidden else multiplied + loaded
+    if product.depth_left[0][1] == 1:
+        cycles += turning_passes(size, target) * max(LEAST, rows / blocks)
+        cycles += 0.0 if hidden else load * PARTITIONS
+    tensor = depth.tiles * blocks * cycles / target.clock_ghz(Engine.tensor)
+    return max(right + others, tensor)
