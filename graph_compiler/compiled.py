@@ -264,13 +264,17 @@ def _plans(
     tried, where these differ, by name."""
     from graph_compiler.lower.assemble import assembled
     from graph_compiler.lower.limits import plans
+    from graph_compiler.storage.kept_loads import KeepLoads
     from graph_compiler.storage.unread import DropUnread
     from nki.ir.nodes import operations
     from nki.transformations.copies import BalanceCopies
 
     def lowered(limits: Any) -> Assembled:
         made = assembled(module, target, options, kernels, limits)
-        return made._replace(kernel=BalanceCopies().run(DropUnread().run(made.kernel)))
+        kernel = DropUnread().run(made.kernel)
+        if options.optimisation >= _TRIED:
+            kernel = KeepLoads().run(kernel)
+        return made._replace(kernel=BalanceCopies().run(kernel))
 
     first, *others = plans(options.logical_cores)
     made = lowered(first)
@@ -284,7 +288,7 @@ def _plans(
 
 
 _TRIED = 2
-"""The level of optimisation from which on plans are compiled and timed."""
+"""The level of optimisation from which on plans are compiled and timed, and loads kept."""
 
 _MOST = 80_000
 """Operations that are compiled for all plans together. The first plan is always compiled."""
