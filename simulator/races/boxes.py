@@ -50,8 +50,25 @@ class RegionColumns:
         row = np.zeros(len(patterns), np.int64)
         row[used] = np.arange(used.size)
         self._fill(touched, row[which], self._memories()[which])
+        self._leave_out()
         for number in np.flatnonzero(~known).tolist():
             self._enter(number)
+
+    def _leave_out(self) -> None:
+        """Regions on chip that registers move out of their allocation are none: a run ends there
+        (`simulator.views.Window`), and loops of a launch are looked at for more iterations than
+        they may have."""
+        everywhere = 0, UNBOUNDED
+        bounds = [
+            self._layout.allocations(memory, pattern)
+            if pattern.registers and memory < self._layout.first_tensor
+            else everywhere
+            for pattern, memory in self._patterns
+        ]
+        if all(each == everywhere for each in bounds):
+            return
+        low, high = np.array(bounds, np.int64)[self._which].T
+        self.empty |= (self.columns[:, 4] <= low) | (self.columns[:, 3] >= high)
 
     def _memories(self) -> Integers:
         return np.array([memory for _, memory in self._patterns], np.int64)

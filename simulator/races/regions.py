@@ -84,11 +84,11 @@ class Layout:
         if pattern.registers:
             region = self._region(memory, footprint(pattern, registers))
             if region is not None and pattern.tensor < 0 and region.column1 >= UNBOUNDED:
-                region.column0, region.column1 = self._allocations(memory, pattern)
+                region.column0, region.column1 = self.allocations(memory, pattern)
             return region
         return self._region(memory, footprint(pattern))
 
-    def _allocations(self, memory: int, pattern: AccessPattern) -> tuple[int, int]:
+    def allocations(self, memory: int, pattern: AccessPattern) -> tuple[int, int]:
         """First and one-after-last byte, within a partition, of the allocations in which an access
         lies when its registers are 0; everything when the program does not tell them."""
         storages = self.program.cores[memory // 2].storages
