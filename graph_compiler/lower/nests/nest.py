@@ -24,6 +24,9 @@ FREE_RANK = 3
 UNROLLED = 16
 """Tiles of a nest up to which no loop is rolled."""
 
+_SHORT = 4
+"""Iterations up to which a loop around the others is not rolled: each waits for the end of one."""
+
 
 def numbers(
     builder: Builder, count: int, unrolled: int = UNROLLED, overlap: bool = True
@@ -310,7 +313,7 @@ def each_tile(
             )
             walk(level + 1, tuple(changed), moved)
 
-        if rolled and whole > 1:
+        if rolled and whole > (1 if level else _SHORT):
             with builder.loop(0, whole, 1, unroll=True) as index:
                 one(index, item.block)
         else:
