@@ -41,8 +41,16 @@ from graph_compiler.schedule.steps import item_size
 from graph_compiler.schedule.views import Buffer
 
 LEAST_ROWS = 2
-"""Rows that a group has at least. Few rows leave partitions idle, but values that stay on chip save
-the time to HBM and back."""
+"""Rows that a group has at least."""
+
+_SEVERAL = 32
+"""Rows below which most partitions are idle. Short ones take less time so than to HBM and back."""
+
+_SHORT = 4096
+"""Elements of short rows."""
+
+_FEW = 16
+"""Elements of a batch, each of few rows, that go through a group one after another."""
 
 _LONGEST = 1 << 17
 """Elements of the longest row that could be on chip."""
@@ -98,6 +106,8 @@ class Group:
         """Add a step, if its rows are the group's, and others read or make some that it reads,
         or make the rest of those that it makes."""
         target, *reads = member.uses
+        if self.counts[-1] < _SEVERAL and member.elements > _SHORT:
+            return False
         if isinstance(member, RowProduct):
             if not member.sides.device.limits.allows(member.right_share(math.prod(self.counts))):
                 return False
@@ -173,8 +183,18 @@ def _counts(steps: Sequence[Any]) -> list[tuple[int, ...]]:
     alone = [(count,) for count, _ in found.most_common(4)]
     some = [counts for counts, _ in batches.most_common(4)]
     some += filter(None, (_common_parts(one, other) for one, other in product(products, nests)))
-    large = [counts for counts in some if counts[-1] >= LEAST_ROWS]
+    large = [counts for counts in some if counts[-1] >= _SEVERAL or _are_few(counts)]
     return list(dict.fromkeys(chain(alone, large)))
+
+
+def _are_few(counts: Sequence[int]) -> bool:
+    """Whether rows, too few to fill partitions, are those of few elements of a batch.
+
+    >>> _are_few((16,)), _are_few((12, 8)), _are_few((8, 32, 8))
+    (True, True, False)
+    """
+    (*batch, rows) = counts
+    return rows >= LEAST_ROWS and math.prod(batch) <= _FEW
 
 
 def _common_parts(rows: Sequence[int], nest: Sequence[int]) -> tuple[int, ...]:

@@ -107,6 +107,11 @@ class RowNest(_BatchRows):
         """What is read, each as often as it is."""
         return [place.buffer for place in self.places[1:]]
 
+    @property
+    def elements(self) -> int:
+        """How many elements a row has, those that are folded included."""
+        return math.prod(axis.count for axis in self.inner)
+
     def span(self, operand: int) -> tuple[int, int]:
         """The first and last element of a row that an operand has, from its place on."""
         low = high = 0
@@ -161,6 +166,11 @@ class RowProduct(_BatchRows):
     def reads(self) -> list[Buffer]:
         """What is read, each as often as it is."""
         return self.contraction.reads
+
+    @property
+    def elements(self) -> int:
+        """How many elements a row of the result has."""
+        return self.columns
 
     @property
     def columns(self) -> int:
