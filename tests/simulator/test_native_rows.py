@@ -266,10 +266,11 @@ ELSEWHERE = {
     **dict.fromkeys(
         (
             *("LoadStationary", "MultiplyMoving", "MultiplyMovingOneZero", "TransposeStationary"),
-            *("TransposeMoving", "LoadStationaryPairs", "MultiplyMovingPairs"),
+            *("LoadStationaryPairs", "MultiplyMovingPairs"),
         ),
         "test_gemm",
     ),
+    "TransposeMoving": "test_transpose_moving",
     **dict.fromkeys(("QuantizeMx", "LoadStationaryMx", "MultiplyMovingMx"), "test_microscaled"),
     **dict.fromkeys(
         (
