@@ -26,7 +26,7 @@ from graph_compiler.lower.cores.cores import shared_out
 from graph_compiler.lower.cores.homes import Settled
 from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.draws import rng
-from graph_compiler.lower.expansions import collectives, empties, expansions, linear
+from graph_compiler.lower.expansions import collectives, convolutions, empties, expansions, linear
 from graph_compiler.lower.expansions.bits import other_width
 from graph_compiler.lower.expansions.computations import map_elements, reduce_windows, scan
 from graph_compiler.lower.expansions.custom_calls import called, top_k
@@ -233,7 +233,11 @@ _HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "iota": _iota,
     "custom-call": _custom_call,
     "dot": _dot,
-    "convolution": expansions.first_of(expansions.handler(linear.few_results), convolution),
+    "convolution": expansions.first_of(
+        expansions.handler(convolutions.few_results),
+        convolution,
+        expansions.handler(convolutions.convolution),
+    ),
     "while": while_loop,
     LAYERS: layers,
     "conditional": _conditional,

@@ -190,6 +190,7 @@ def test_features_of_groups_lie_along_partitions(
         ((2, 18, 18, 9), 5, 1, 9, 9),  # 324 and 25
         ((1, 20, 20, 6), 3, 2, 3, 12),  # several features and outputs of a group
         ((1, 30, 30, 3), 13, 1, 3, 3),  # 900 and 169
+        ((2, 10, 10, 20), 3, 1, 2, 20),  # a group's numbers are a dot
     ],
 )
 def test_gradients_of_the_weights_of_groups(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.lower.expansions.expansions import Text, braces, expanded
@@ -36,7 +37,7 @@ def of_columns(scheduler: Scheduler, node: Node) -> Any:
     if not whole or not kept or numbers.operand_batching_dims or 0 in (*node.dims, *operand.dims):
         return None
     order = [*axes, *kept]
-    if order == sorted(order) or not _pays(scheduler, node, math.prod(sizes[max(axes) + 1 :])):
+    if order == sorted(order) or not _pays(scheduler, node, sizes, max(axes)):
         return None
     text = Text(node)
     x = text.transpose(text.operands[0], order)
@@ -59,13 +60,14 @@ def of_columns(scheduler: Scheduler, node: Node) -> Any:
     return result
 
 
-def _pays(scheduler: Scheduler, node: Node, run: int) -> bool:
-    """Whether descriptors of so many elements take longer than two transpositions. The engines of
-    DMA share the partitions, of which each index has one."""
+def _pays(scheduler: Scheduler, node: Node, sizes: Sequence[int], last: int) -> bool:
+    """Whether descriptors of what lies behind the last dimension with an index take longer than two
+    transpositions. The engines of DMA share the partitions, of which each place has one."""
     program: Any = scheduler.program
     target = program.target
     count, size = math.prod(node.dims), item_size(node.type)
-    rows = min(math.prod(node.operands[1].dims), PARTITIONS)
+    run, places = math.prod(sizes[last + 1 :]), count // math.prod(sizes)
+    rows = min(places, PARTITIONS)
     engines = -(-rows * target.dma_engines.value // PARTITIONS)
     descriptors = 2 * count // run * target.dma_descriptor_ns.value / engines
     moved = _PASSES * (count + math.prod(node.operands[0].dims)) * size

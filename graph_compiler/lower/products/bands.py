@@ -241,6 +241,20 @@ def reach(results: int, window: SpatialDimension) -> int:
     return (results - 1) * window.stride + span
 
 
+def product_cycles(target: Target, stationary: float, moving: float, size: int) -> float:
+    """About how many cycles the tensor engine takes for a product of so many stationary and moving
+    columns, elements of so many bytes: to multiply, and what of loading is not done beside."""
+    passes = target.fp32_matmul_passes.value if size == 4 else 1.0
+    multiplied = passes * max(moving, LEAST) + SWITCH
+    loaded = load_cycles(target, size) * stationary
+    return max(multiplied, loaded) if target.tile_loads_hidden.value else multiplied + loaded
+
+
+def load_cycles(target: Target, size: int) -> float:
+    """About how many cycles a stationary column of elements of so many bytes takes to load."""
+    return LOADED * target.fp32_matmul_passes.value if size == 4 else LOADED_FAST
+
+
 def turning_passes(size: int, target: Target) -> float:
     """Passes of the tensor engine that turn elements of so many bytes: of fp32 half of those of
     products (SDK nki/guides/architecture/trainium2_arch.rst, transposes)."""

@@ -18,7 +18,7 @@ from graph_compiler.lower.device import HELD
 from graph_compiler.lower.nests.nest import UNROLLED, numbers
 from graph_compiler.lower.products.depth_runs import in_halves
 from graph_compiler.lower.products.depths import Depth, depth_by_dma, folded
-from graph_compiler.lower.products.sides import ElementRun, Sides, grouped, runs
+from graph_compiler.lower.products.sides import ElementRun, Sides, count_of, grouped, runs
 from graph_compiler.lower.sizes import (
     BANKS,
     BIT_FOR_BIT,
@@ -452,7 +452,7 @@ class Cut:
     ) -> None:
         """Columns of several tiles of rows of all elements to where they belong."""
         device, step, (column, width) = self.device, self.step.rows_step, columns
-        first, rows = tiles[0][0], _count(tiles[0])
+        first, rows = tiles[0][0], count_of(tiles[0])
         away = tiles[1][0].first - first.first if len(tiles) > 1 else 0
         axes = [(places.steps[TARGET], places.number), (away * step, len(tiles))]
         axes = [axis for axis in axes if axis[1] > 1]
@@ -564,7 +564,3 @@ def _alike(group: list[list[ElementRun]], most: int, fewer: bool = False) -> Ite
             pack = []
         pack.append(number)
     yield pack
-
-
-def _count(group: list[ElementRun]) -> int:
-    return sum(run.count for run in group)

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from graph_compiler.lower.nests.nest import engines_of
 from graph_compiler.lower.products.bands import (
     LEAST,
-    LOADED,
-    LOADED_FAST,
-    SWITCH,
+    load_cycles,
+    product_cycles,
     turning_passes,
 )
 from graph_compiler.lower.products.depths import Depth, folded
@@ -73,15 +72,10 @@ def _ns(device: DeviceProgram, product: Product, depth: Depth, halves: bool = Tr
         engines *= 2
     right = depth.partitions * each / engines
     others = rows * (depth.elements + columns) * size / target.dma_bytes_per_ns
-    passes, load = 1.0, LOADED_FAST
-    if size == 4:
-        passes = target.fp32_matmul_passes.value
-        load = LOADED * passes
-    multiplied, loaded = passes * max(LEAST, columns) + SWITCH, load * rows / blocks
-    hidden = target.tile_loads_hidden.value
-    cycles = max(multiplied, loaded) if hidden else multiplied + loaded
+    cycles = product_cycles(target, rows / blocks, columns, size)
     if product.depth_left[0][1] == 1:
         cycles += turning_passes(size, target) * max(LEAST, rows / blocks)
-        cycles += 0.0 if hidden else load * PARTITIONS
+        hidden = target.tile_loads_hidden.value
+        cycles += 0.0 if hidden else load_cycles(target, size) * PARTITIONS
     tensor = depth.tiles * blocks * cycles / target.clock_ghz(Engine.tensor)
     return max(right + others, tensor)

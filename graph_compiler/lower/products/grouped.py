@@ -17,13 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from graph_compiler.lower.nests.nest import even, numbers
 from graph_compiler.lower.products.bands import (
     COLUMNS,
-    LEAST,
-    LOADED,
-    LOADED_FAST,
-    SWITCH,
     BandTile,
     ColumnBlocks,
     KernelPart,
+    product_cycles,
     reach,
     turning_passes,
 )
@@ -273,13 +270,7 @@ class GroupAfterGroup(Images):
 
 def matrices_ns(target: Target, places: int, pixels: float, outputs: int, size: int) -> float:
     """About how long the tensor engine takes for a tile: a product for each place."""
-    passes = target.fp32_matmul_passes.value if size == 4 else 1
-    load = LOADED if size == 4 else LOADED_FAST
-    multiplied = passes * max(pixels, LEAST) + SWITCH
-    loaded = passes * load * outputs
-    hidden = bool(target.tile_loads_hidden.value)
-    each = max(multiplied, loaded) if hidden else multiplied + loaded
-    return places * each / target.clock_ghz(Engine.tensor)
+    return places * product_cycles(target, outputs, pixels, size) / target.clock_ghz(Engine.tensor)
 
 
 def columns_ns(target: Target, places: int, pixels: float) -> float:

@@ -19,15 +19,12 @@ from graph_compiler.lower.nests.operands import StoredOperand
 from graph_compiler.lower.products.bands import (
     COLUMNS,
     INSTRUCTIONS,
-    LEAST,
-    LOADED,
-    LOADED_FAST,
-    SWITCH,
     Band,
     BandTile,
     alike,
     joined,
     parts_of,
+    product_cycles,
     reach,
     rows_follow,
     runs_of,
@@ -145,17 +142,7 @@ class Images:
     def _cycles(self) -> float:
         """About how many cycles the tensor engine takes: products, what of loading the stationary
         side is not done beside, and to turn results."""
-        target, passes, load = self.device.target, 1, LOADED_FAST
-        if self.size == 4:
-            passes = target.fp32_matmul_passes.value
-            load = LOADED * passes
-
-        def product(stationary: float, moving: float) -> float:
-            multiplied = passes * max(moving, LEAST) + SWITCH
-            if target.tile_loads_hidden.value:
-                return max(multiplied, load * stationary)
-            return multiplied + load * stationary
-
+        target, size = self.device.target, self.size
         images, rows = self._band_sizes()
         several = -(-self.batch // images) * -(-self.rows // rows)
         pixels = self.batch * self.rows * self.columns
@@ -164,13 +151,14 @@ class Images:
         if self.pixels_first:
             for tile in (one for own in self._tiles_of_pixels(images, rows) for one in own):
                 places = min(1.0, self._reach(tile) / self.together.reach(self.across.size))
-                own = product(math.prod(tile.sizes), tile.together * self.outputs)
+                outputs = tile.together * self.outputs
+                own = product_cycles(target, math.prod(tile.sizes), outputs, size)
                 multiplied += several * self.places * places * own
         else:
             tiles = several * len(tiles_of(images, rows, self.columns, COLUMNS))
-            own = wide * product(self.outputs / wide, pixels / tiles)
+            own = wide * product_cycles(target, self.outputs / wide, pixels / tiles, size)
             multiplied = tiles * self.places * own
-        transposed = pixels * wide * turning_passes(self.size, target)
+        transposed = pixels * wide * turning_passes(size, target)
         return multiplied + (self.pixels_first != self.rows_of_pixels) * transposed
 
     @property

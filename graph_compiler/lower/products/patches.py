@@ -18,9 +18,9 @@ from graph_compiler.lower.nests.nest import even
 from graph_compiler.lower.products.bands import (
     COLUMNS,
     LEAST,
-    LOADED,
-    LOADED_FAST,
     SWITCH,
+    load_cycles,
+    product_cycles,
     reach,
     turning_passes,
 )
@@ -133,17 +133,13 @@ def plan_of(step: ConvolutionStep, target: Target) -> StripPlan | None:
     planes = step.target.strides[3] != 1 and outputs > 1
     wide = columns_of(columns, images * own_rows, COLUMNS if planes else PARTITIONS)
     tiles = -(-batch // images) * -(-rows // own_rows) * -(-columns // wide)
-    passes, load = 1.0, LOADED_FAST
-    if size == 4:
-        passes = target.fp32_matmul_passes.value
-        load = LOADED * passes
     pixels = wide * images * own_rows
     products = -(-outputs // (PARTITIONS if planes else COLUMNS))
     share = outputs / products
     stationary, moving = (share, pixels) if planes else (pixels, share)
-    multiplied, loaded = passes * max(LEAST, moving) + SWITCH, load * stationary
-    each = max(multiplied, loaded) if target.tile_loads_hidden.value else multiplied + loaded
-    turned = wide * max(turning_passes(size, target) * max(LEAST, pixels / wide), load * PARTITIONS)
+    each = product_cycles(target, stationary, moving, size)
+    load = load_cycles(target, size) * PARTITIONS
+    turned = wide * max(turning_passes(size, target) * max(LEAST, pixels / wide), load)
     tensor = tiles * len(parts) * (products * each + turned) / target.clock_ghz(Engine.tensor)
     banks = -(-len(parts) * pixels * size // BANK)
     copied = len(parts) * pixels + banks * FIXED + products * (pixels * moving / stationary + FIXED)

@@ -19,7 +19,14 @@ from graph_compiler.lower.products.bands import INSTRUCTIONS
 from graph_compiler.lower.products.cut import COLUMNS, RESIDENT, ROWS, Cut, Elements
 from graph_compiler.lower.products.depth_runs import in_long_runs
 from graph_compiler.lower.products.depths import DEPTH, depth_of, tiles_of_depth
-from graph_compiler.lower.products.sides import ElementRun, grouped, into_bank, runs, transposed
+from graph_compiler.lower.products.sides import (
+    ElementRun,
+    count_of,
+    grouped,
+    into_bank,
+    runs,
+    transposed,
+)
 from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.schedule.contractions import Axes, Product, converted, joined, narrow_source
 from graph_compiler.schedule.fusion import Lazy
@@ -200,7 +207,7 @@ class _Emitter:
         part = EXACT_TILES if self.result == "int32" else len(numbers)
         totals: list[NkiTensor] = []
         for start in range(0, len(numbers), part):
-            sums = [device.tile((_count(tile), size), "float32", Memory.psum) for tile in group]
+            sums = [device.tile((count_of(tile), size), "float32", Memory.psum) for tile in group]
             for number in numbers[start : start + part]:
                 stationary = kept.get(number) or self._stationary(group, number, left)
                 moving = self._moving(number, column, size, right)
@@ -210,7 +217,7 @@ class _Emitter:
             totals = [nl.add(a, b) for a, b in zip(totals, done)] if totals else done
         for rows, total in zip(group, totals):
             place = to + rows[0].first * self.step.rows_step + column
-            pattern = [(self.step.rows_step, _count(rows)), (1, size)]
+            pattern = [(self.step.rows_step, count_of(rows)), (1, size)]
             device.copy(device.elements(self.target, self.step.target.type, pattern, place), total)
 
     def _stationary(self, group: list[list[ElementRun]], number: int, left: Any) -> list[NkiTensor]:
@@ -220,8 +227,8 @@ class _Emitter:
     def _left(self, rows: list[ElementRun], depth: list[ElementRun], left: Any) -> NkiTensor:
         device = self.device
         across = len(rows) == 1 and rows[0].stride == 1 and depth[0].stride != 1
-        if across or _count(rows) == 1:
-            tile = device.tile((_count(depth), _count(rows)), self.dtype)
+        if across or count_of(rows) == 1:
+            tile = device.tile((count_of(depth), count_of(rows)), self.dtype)
             begin = 0
             for run in depth:
                 part = tile[begin : begin + run.count, :]
@@ -234,7 +241,7 @@ class _Emitter:
                     column += row.count
                 begin += run.count
             return tile
-        tile = device.tile((_count(rows), _count(depth)), self.dtype)
+        tile = device.tile((count_of(rows), count_of(depth)), self.dtype)
         begin = 0
         for row in rows:
             column = 0
@@ -251,7 +258,7 @@ class _Emitter:
         """[depth, columns] for one tile of the depth."""
         device = self.device
         depth = self.depth_tiles[number]
-        count, first = _count(depth), depth[0].first
+        count, first = count_of(depth), depth[0].first
         start = right + first * self.down + column * self.across
         if self.across == 1 or self.down != 1 or size == 1:
             tile = device.tile((count, size), self.dtype)
@@ -269,7 +276,3 @@ class _Emitter:
                 "tensor_copy", dst=tile[:, begin : begin + rows], src=into_bank(device, [part])
             )
         return tile
-
-
-def _count(group: list[ElementRun]) -> int:
-    return sum(run.count for run in group)

@@ -43,6 +43,11 @@ class ElementRun:
     """How far apart they are in the sequence."""
 
 
+def count_of(group: Sequence[ElementRun]) -> int:
+    """The elements of several runs."""
+    return sum(run.count for run in group)
+
+
 def runs(axes: Axes, most: int) -> list[ElementRun]:
     """The elements of nested dimensions as runs along the innermost one of at most `most`."""
     *outer, (count, stride) = axes or [(1, 1)]
