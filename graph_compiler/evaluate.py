@@ -322,6 +322,8 @@ def evaluate(
     Raises NeuronError input-mismatch, argument-kind, value-not-allowed, hlo-unknown-opcode,
     loop-limit, hlo-too-large and what operators raise.
 
+    Source of what operators compute: https://openxla.org/xla/operation_semantics
+
     >>> from graph_compiler import parse_text
     >>> text = "HloModule m\\nENTRY e {\\n x = s32[2] parameter(0)\\n ROOT r = s32[2] negate(x)\\n}"
     >>> evaluate(parse_text(text), np.array([1, 2], np.int32))
@@ -366,6 +368,8 @@ def evaluate_ranks(
     states (`num_partitions`), else all of them where the module has channels or asks for its
     partition, else 1. Raises NeuronError as `evaluate`, and
     deadlock where ranks wait for collectives that others do not reach.
+
+    Source of what collectives compute: https://openxla.org/xla/operation_semantics
 
     >>> from graph_compiler import parse_text
     >>> text = "HloModule m\\nENTRY e { i = u32[] replica-id() ROOT r = s8[] convert(i) }"

@@ -423,6 +423,9 @@ def compile(kernel: Any, /, *args: Any, target: str | None = None, **specs: Any)
     Shapes may hold launch symbols (`nki.symbol`); the result then runs for every size that its
     guards admit. Other arguments are compile-time values.
 
+    Raises missing-argument, unknown-argument, unknown-target, race, hbm-overflow, and what the
+    kernel's operations raise.
+
     >>> import nki, nki.language as nl, nki.isa as nisa, numpy as np
     >>> @nki.jit
     ... def copy(a):
@@ -581,6 +584,8 @@ def profile(kernel: Any, *, target: str | None = None) -> Callable[..., tuple[An
 
     Where an argument is a `TensorSpec`, nothing runs, and outputs are None. The metrics are a
     `simulator.profile.Profile`: `text()` is a report to read, `to_dict()` the same as data.
+
+    Raises missing-argument, unknown-target, and what compiling and running the kernel raise.
 
     >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
     >>> @nki.jit

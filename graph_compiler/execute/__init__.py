@@ -69,6 +69,8 @@ def execute(
     where native code is not available or not wanted (NKI_BACKEND=numpy). The first call compiles.
     Threads may execute at the same time, also the same module. Raises NeuronError as `evaluate`.
 
+    Source of what operators compute: https://openxla.org/xla/operation_semantics
+
     >>> import numpy as np
     >>> from graph_compiler import execute, parse_text
     >>> text = "HloModule m\\nENTRY e {\\n x = f32[3] parameter(0)\\n ROOT r = f32[3] add(x, x)\\n}"

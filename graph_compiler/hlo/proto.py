@@ -109,6 +109,8 @@ def from_proto(data: bytes) -> Module:
 
     Raises NeuronError hlo-truncated, hlo-invalid, hlo-cycle, hlo-too-large or argument-kind.
 
+    Source: https://github.com/openxla/xla/blob/main/xla/service/hlo.proto
+
     >>> from graph_compiler import parse_text
     >>> data = to_proto(parse_text("HloModule m\\nENTRY e { ROOT x = f32[2] parameter(0) }"))
     >>> from_proto(data).entry.root
@@ -347,6 +349,8 @@ def to_proto(module: Module) -> bytes:
 
     A module whose instructions have no ids is numbered first. Raises NeuronError hlo-invalid for
     attributes that are no fields, and literals that do not fit.
+
+    Source: https://github.com/openxla/xla/blob/main/xla/service/hlo.proto
 
     >>> from graph_compiler import parse_text
     >>> to_proto(parse_text("HloModule m\\nENTRY e { ROOT x = f32[2] parameter(0) }"))[:5]

@@ -63,6 +63,8 @@ def parse_text(text: str) -> Module:
     Raises NeuronError hlo-syntax, hlo-truncated, hlo-invalid, hlo-cycle or hlo-too-large, with the
     line and the instruction, and argument-kind.
 
+    Source: https://openxla.org/xla/hlo_dumps
+
     >>> module = parse_text('''
     ... HloModule twice
     ... ENTRY main {
@@ -81,6 +83,8 @@ def print_text(module: Module, exact: bool = True) -> str:
 
     A module whose instructions have no ids is numbered first. Raises NeuronError hlo-invalid where
     the graph is not one that text can state (names that are not unique, say).
+
+    Source: https://openxla.org/xla/hlo_dumps
 
     >>> module = parse_text("HloModule m\\nENTRY e { ROOT x = f32[2] parameter(0) }")
     >>> print(print_text(module, exact=False).rstrip())

@@ -28,6 +28,8 @@ def verify(module: Module) -> None:
     parameters with gaps, calls out of the module, aliases of what is not there, and incomplete
     attributes.
 
+    Source of the rules of shapes: https://openxla.org/xla/operation_semantics
+
     >>> from graph_compiler import parse_text
     >>> text = "HloModule m\\nENTRY e {\\n x = f32[2] parameter(0)\\n ROOT y = f32[3] negate(x)\\n}"
     >>> verify(parse_text(text))  # doctest: +ELLIPSIS

@@ -10,6 +10,9 @@ from nki.ir.context import CURRENT
 def get_nc_version() -> NcVersion:
     """The NeuronCore generation of the running kernel's target, else of the default target.
 
+    Raises unknown-target where none runs and the default target (NKI_PLATFORM_TARGET) is unknown.
+    Source: SDK nki/api/nki.isa.rst#nki.isa.get_nc_version
+
     >>> import numpy as np, nki, nki.isa as nisa
     >>> @nki.jit(platform_target="trn2")
     ... def kernel():

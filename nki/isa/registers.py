@@ -14,6 +14,9 @@ from nki.isa.calls import FUNCTIONS
 def register_alloc(x: int | NkiTensor | None = None) -> VirtualRegister:
     """A new register, holding the integer `x` if given, or the one element of the tensor `x`.
 
+    `x` has 32 bits; a tensor is in SBUF and has shape (1, 1). Raises value-not-allowed,
+    shape-mismatch, wrong-memory, dtype-not-allowed.
+
     Source: SDK nki/api/nki.isa.rst#nki.isa.register_alloc
 
     >>> import nki, nki.isa as nisa, nki.language as nl

@@ -34,6 +34,10 @@ def ndarray(
     tensor is called as the variable it is assigned to. `address` fixes an on-chip tensor at
     (start partition, byte offset in the partition).
 
+    Raises value-not-allowed (shape, buffer, address), dtype-not-allowed, partition-limit,
+    address-out-of-range.
+    Source: SDK nki/api/nki/language/__init__.py (ndarray)
+
     >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
     >>> @nki.jit
     ... def doubled(a):
@@ -54,6 +58,9 @@ def zeros(
 ) -> NkiTensor:
     """A new tensor filled with zeros, by way of SBUF where it is in HBM.
 
+    Raises value-not-allowed (shape, buffer), dtype-not-allowed, partition-limit.
+    Source: SDK nki/api/nki/language/__init__.py (zeros)
+
     >>> import nki, nki.language as nl
     >>> @nki.jit
     ... def kernel():
@@ -70,6 +77,9 @@ def ones(
     shape: Sequence[Any], dtype: DTypeLike, buffer: Memory = Memory.sbuf, name: str = ""
 ) -> NkiTensor:
     """A new tensor filled with ones, by way of SBUF where it is in HBM.
+
+    Raises value-not-allowed (shape, buffer), dtype-not-allowed, partition-limit.
+    Source: SDK nki/api/nki/language/__init__.py (ones)
 
     >>> import nki, nki.language as nl
     >>> @nki.jit
@@ -92,6 +102,9 @@ def full(
 ) -> NkiTensor:
     """A new tensor filled with one value, by way of SBUF where it is in HBM.
 
+    Raises value-not-allowed (shape, buffer, fill_value), dtype-not-allowed, partition-limit.
+    Source: SDK nki/api/nki/language/__init__.py (full)
+
     >>> import nki, nki.language as nl
     >>> @nki.jit
     ... def kernel():
@@ -110,7 +123,10 @@ def _filled(
     context = current("a nki.language allocation")
     dtype = normalise(dtype)
     if DTYPES[dtype].kind is DTypeKind.float:
-        value = float(value)
+        try:
+            value = float(value)
+        except (TypeError, ValueError):
+            raise NeuronError("value-not-allowed", what=f"a tensor filled with {value!r}") from None
 
     def fill(tile: NkiTensor) -> None:
         emit(context, Memset, {"dst": tile, "value": value}, location)
@@ -166,6 +182,9 @@ def zeros_like(
 ) -> NkiTensor:
     """Zeros in the shape (and, unless given, dtype and memory) of another tensor.
 
+    Raises not-a-tensor, dtype-not-allowed, partition-limit.
+    Source: SDK nki/api/nki/language/__init__.py (zeros_like)
+
     >>> import numpy as np, nki, nki.language as nl
     >>> @nki.jit
     ... def cleared(a):
@@ -182,6 +201,9 @@ def empty_like(
     x: NkiTensor, dtype: DTypeLike | None = None, buffer: Memory | None = None, name: str = ""
 ) -> NkiTensor:
     """A new uninitialised tensor in the shape of another.
+
+    Raises not-a-tensor, dtype-not-allowed, partition-limit.
+    Source: SDK nki/api/nki/language/__init__.py (empty_like)
 
     >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
     >>> @nki.jit
@@ -204,6 +226,9 @@ def load(src: NkiTensor, dtype: DTypeLike | None = None) -> NkiTensor:
 
     What converts is the transfer, which then moves its bytes at `dma_compute_fraction` of the rate.
     Dimension 0 is the partitions: load a vector as `vector.reshape((1, -1))`.
+
+    Raises not-a-tensor, wrong-memory, dtype-not-allowed, partition-limit.
+    Source: SDK nki/api/nki/language/__init__.py (load)
 
     >>> import numpy as np, nki, nki.language as nl
     >>> @nki.jit
@@ -228,6 +253,9 @@ def store(dst: NkiTensor, value: NkiTensor) -> None:
     """Write an on-chip tensor to HBM, converted to the dtype there.
 
     A transfer that converts moves its bytes at `dma_compute_fraction` of the rate.
+
+    Raises not-a-tensor, wrong-memory, shape-mismatch.
+    Source: SDK nki/api/nki/language/__init__.py (store)
 
     >>> import numpy as np, nki, nki.language as nl
     >>> @nki.jit
@@ -267,6 +295,7 @@ def shared_constant(constant: Any) -> NkiTensor:
 
     Raises dtype-not-allowed (bool, float8_e4m3, 64 bits), file-not-found; value-not-allowed for a
     tensor, and where the kernel writes to the constant.
+    Source: SDK nki/api/nki/language/__init__.py (shared_constant)
 
     >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
     >>> @nki.jit
@@ -302,6 +331,8 @@ def shared_constant(constant: Any) -> NkiTensor:
 def is_hbm(buffer: Memory) -> bool:
     """Whether a memory region is in HBM.
 
+    Source: SDK nki/api/nki/language/__init__.py (is_hbm)
+
     >>> import nki.language as nl
     >>> nl.is_hbm(nl.shared_hbm), nl.is_hbm(nl.sbuf)
     (True, False)
@@ -311,6 +342,8 @@ def is_hbm(buffer: Memory) -> bool:
 
 def is_on_chip(buffer: Memory) -> bool:
     """Whether a memory region is SBUF or PSUM.
+
+    Source: SDK nki/api/nki/language/__init__.py (is_on_chip)
 
     >>> import nki.language as nl
     >>> nl.is_on_chip(nl.psum), nl.is_on_chip(nl.hbm)
@@ -322,6 +355,8 @@ def is_on_chip(buffer: Memory) -> bool:
 def is_sbuf(buffer: Memory) -> bool:
     """Whether a memory region is SBUF.
 
+    Source: SDK nki/api/nki/language/__init__.py (is_sbuf)
+
     >>> import nki.language as nl
     >>> nl.is_sbuf(nl.sbuf), nl.is_sbuf(nl.psum)
     (True, False)
@@ -331,6 +366,8 @@ def is_sbuf(buffer: Memory) -> bool:
 
 def is_psum(buffer: Memory) -> bool:
     """Whether a memory region is PSUM.
+
+    Source: SDK nki/api/nki/language/__init__.py (is_psum)
 
     >>> import nki.language as nl
     >>> nl.is_psum(nl.psum), nl.is_psum(nl.sbuf)

@@ -14,6 +14,9 @@ from nki.ir.locations import author_location
 def program_id(axis: int = 0) -> int:
     """This core's number along an axis of the launch grid (there is one axis).
 
+    Raises value-not-allowed (axis).
+    Source: SDK nki/api/nki/language/__init__.py (program_id)
+
     >>> import nki, nki.language as nl
     >>> @nki.jit
     ... def numbered():  # each core writes its row
@@ -32,6 +35,9 @@ def program_id(axis: int = 0) -> int:
 def num_programs(axes: Any = 0) -> int:
     """How many cores run the kernel.
 
+    Raises value-not-allowed (axes).
+    Source: SDK nki/api/nki/language/__init__.py (num_programs)
+
     >>> import nki, nki.language as nl
     >>> @nki.jit
     ... def kernel():
@@ -48,6 +54,8 @@ def num_programs(axes: Any = 0) -> int:
 
 def program_ndim() -> int:
     """Dimensions of the launch grid: 1, or 0 without one.
+
+    Source: SDK nki/api/nki/language/__init__.py (program_ndim)
 
     >>> import nki, nki.language as nl
     >>> @nki.jit
@@ -75,6 +83,9 @@ def no_reorder() -> Iterator[None]:
 
     Loops that stay rolled are not allowed inside (SDK nki-dynamic-loops.rst, "Interaction with
     no_reorder"); put the block inside the loop body.
+
+    Raises not-supported for a rolled loop inside.
+    Source: SDK nki/api/nki/language/__init__.py (no_reorder)
 
     >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
     >>> @nki.jit

@@ -53,6 +53,7 @@ def rand(
 
     They are multiples of 2**-24 below 1 before they are rounded to `dtype`: on trn3 by
     `nisa.rand2`, on earlier targets from the upper bits of `nisa.rng`.
+    Raises value-not-allowed (shape, buffer), dtype-not-allowed, partition-limit.
     Source: SDK nki/api/nki/language/__init__.py (rand)
 
     >>> import nki, nki.language as nl

@@ -26,6 +26,9 @@ def affine_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[Any]:
     rolled: the body is traced for one general iteration, and for a last partial one when the
     number of iterations is rounded up, as in `affine_range((M + 127) // 128)`.
 
+    Raises value-not-allowed (bounds, step), register-arithmetic, loop-carried-state.
+    Source: SDK nki/api/nki/language/__init__.py (affine_range)
+
     >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
     >>> @nki.jit
     ... def doubled(a):
@@ -46,6 +49,9 @@ def affine_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[Any]:
 def sequential_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[Any]:
     """The same as `affine_range`; iterations are in order either way.
 
+    Raises what `affine_range` raises.
+    Source: SDK nki/api/nki/language/__init__.py (sequential_range)
+
     >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
     >>> @nki.jit
     ... def running_sums(a):
@@ -64,6 +70,9 @@ def sequential_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[An
 
 def static_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[Any]:
     """The same as `affine_range`.
+
+    Raises what `affine_range` raises.
+    Source: SDK nki/api/nki/language/__init__.py (static_range)
 
     >>> import nki, nki.language as nl
     >>> @nki.jit
@@ -108,6 +117,9 @@ def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterable[Any]:
 
     Bounds are ints, launch symbols or registers, read once, when the loop begins. The loop
     variable is a register: use it as `scalar_offset`, or as the start of `nl.ds`.
+
+    Raises value-not-allowed (bounds beyond 32 bits, step), loop-carried-state.
+    Source: SDK nki/api/nki/language/__init__.py (dynamic_range)
 
     >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
     >>> @nki.jit
@@ -156,6 +168,9 @@ def _check_body(loop: str, body_fun: Any, given: str) -> None:
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any], Any], step: int = 1) -> None:
     """`for i in nl.dynamic_range(lower, upper, step): body_fun(i)`, where the body returns nothing.
 
+    Raises value-not-allowed (bounds, step, body), loop-carried-state.
+    Source: SDK nki/api/nki/language/__init__.py (fori_loop)
+
     >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
     >>> @nki.jit
     ... def incremented(a):
@@ -187,6 +202,9 @@ def while_loop(init: Any, body_fun: Callable[[Any], Any]) -> None:
     """r = init; while r != 0: r = body_fun(r), on the device, with r a register.
 
     `body_fun` gets the condition register and returns the next one.
+
+    Raises value-not-allowed (init, body), loop-carried-state.
+    Source: SDK nki/api/nki/language/__init__.py (while_loop)
 
     >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
     >>> @nki.jit

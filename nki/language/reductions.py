@@ -54,6 +54,7 @@ def max(
     """The greatest element along the last free dimensions; NaN if there is one. As `nl.sum`.
 
     Exact, but for integers beyond 2**24, which fp32 rounds.
+    Raises what `nl.sum` raises.
     Source: SDK nki/api/nki/language/__init__.py (max)
 
     >>> import numpy as np, nki, nki.language as nl
@@ -73,6 +74,7 @@ def min(
 ) -> NkiTensor:
     """The least element along the last free dimensions; NaN if there is one. As `nl.max`.
 
+    Raises what `nl.sum` raises.
     Source: SDK nki/api/nki/language/__init__.py (min)
 
     >>> import numpy as np, nki, nki.language as nl
@@ -93,6 +95,7 @@ def prod(
     """The product of elements along the last free dimensions. As `nl.sum`.
 
     Within n units of the last place for n elements.
+    Raises what `nl.sum` raises.
     Source: SDK nki/api/nki/language/__init__.py (prod)
 
     >>> import numpy as np, nki, nki.language as nl
@@ -110,6 +113,7 @@ def prod(
 def all(x: NkiTensor, axis: int | Sequence[int], dtype: DTypeLike | None = None) -> NkiTensor:
     """1 where no element along the last free dimensions is 0, else 0. Axes as for `nl.sum`.
 
+    Raises what `nl.sum` raises.
     Source: SDK nki/api/nki/language/__init__.py (all)
 
     >>> import numpy as np, nki, nki.language as nl
@@ -139,6 +143,7 @@ def mean(
     """The arithmetic mean along the last free dimensions, from an fp32 sum. As `nl.sum`.
 
     Within 2 units of the last place of the mean of that sum.
+    Raises what `nl.sum` raises.
     Source: SDK nki/api/nki/language/__init__.py (mean)
 
     >>> import numpy as np, nki, nki.language as nl

@@ -11,8 +11,8 @@ from isa.cost_formula import QUANTITIES
 from isa.dtypes import DTYPES, DType
 from isa.memory import MEMORIES, PORT_CONFLICTS, start_partitions
 from isa.target import DOCUMENTS, TARGETS, Figure
-from isa.wording import document_name, engines, generations
-from nki.row_pages.markdown import code, page, source, table
+from isa.wording import engines, generations
+from nki.row_pages.markdown import cited, code, page, source, table
 from simulator.profile.official import METRICS
 
 
@@ -68,7 +68,7 @@ def _dtypes() -> str:
                     row.overflow.value if row.is_float else "",
                     generations(row.generations),
                     _dtype_notes(row),
-                    document_name(row.source),
+                    cited(row.source),
                 )
                 for row in DTYPES.values()
             ),
@@ -164,7 +164,7 @@ def _operator_table(rows: Iterable[AluOperator]) -> str:
                 _reduction(row),
                 generations(row.generations),
                 row.assumed,
-                document_name(row.document),
+                cited(row.document),
             )
             for row in rows
         ),
@@ -197,7 +197,7 @@ def _activations() -> str:
                     generations(row.bias_generations),
                     code(row.parameter) if row.parameter else "",
                     row.assumed,
-                    document_name(row.document),
+                    cited(row.document),
                 )
                 for row in ACTIVATIONS.values()
             ),
@@ -227,7 +227,7 @@ def _memories() -> str:
                 if flag
             )
             or "always",
-            document_name(row.source),
+            cited(row.source),
         )
         for row in PORT_CONFLICTS
     ]
@@ -243,7 +243,7 @@ def _memories() -> str:
                     engines(row.writers),
                     "yes" if row.partitioned else "no",
                     "yes" if row.shared_by_cores else "no",
-                    document_name(row.source),
+                    cited(row.source),
                 )
                 for row in MEMORIES.values()
             ),

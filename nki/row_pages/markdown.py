@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -38,7 +39,33 @@ def code(value: Any) -> str:
 
 def source(document: str) -> str:
     """Where a fact comes from, as a line of its own; empty without a document."""
-    return f"*Source:* {document_name(document)}" if document else ""
+    return f"*Source:* {cited(document)}" if document else ""
+
+
+_SITE = "https://awsdocs-neuron.readthedocs-hosted.com/en/latest/"
+_REPOSITORY = "https://github.com/aws-neuron/aws-neuron-sdk/blob/master/"
+_SDK_FILE = re.compile(r"(nki/[\w./-]+)\.(rst|py)(?:#([\w.-]+))?")
+
+
+def cited(document: str) -> str:
+    """A document as `isa.wording.document_name` has it, with a link where it is a file of the SDK:
+    to its page, to the page of the function that the anchor names, or to the file of Python.
+
+    >>> cited("nki/api/nki.isa.rst#nki.isa.memset").partition("/en/")[2]
+    'latest/nki/api/generated/nki.isa.memset.html)'
+    """
+    return _SDK_FILE.sub(_link, document_name(document).replace("SDK nki/", "nki/"))
+
+
+def _link(found: re.Match[str]) -> str:
+    path, ending, anchor = found.groups()
+    if ending == "py":
+        url = f"{_REPOSITORY}{path}.py"
+    elif anchor and anchor.startswith("nki."):
+        url = f"{_SITE}nki/api/generated/{anchor}.html"
+    else:
+        url = f"{_SITE}{path}.html" + (f"#{anchor}" if anchor else "")
+    return f"[SDK {found.group()}]({url})"
 
 
 def description(row: type[Row]) -> str:

@@ -74,6 +74,8 @@ def symbol(
     Its values are the multiples of `multiple_of` from `min` (default: `multiple_of`) to `max`. Use
     it in the shape of a `TensorSpec`; equal arguments give the same symbol.
 
+    Raises value-not-allowed for a name that is no identifier, and where no size is left.
+
     >>> str(symbol("M", max=8192, multiple_of=128) // 128 * 64)
     'M//2'
     """

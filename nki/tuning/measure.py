@@ -72,6 +72,8 @@ def benchmark(kernel: Any, *, target: str | None = None) -> Callable[..., Measur
     """A callable that predicts how long the kernel takes with its arguments, arrays or
     `TensorSpec`s. The kernel runs only where its control flow depends on data.
 
+    Raises missing-argument, unknown-target, and what compiling and running the kernel raise.
+
     >>> import nki, nki.language as nl, nki.isa as nisa
     >>> @nki.jit
     ... def copy(a):

@@ -39,8 +39,9 @@ def flows(core: CoreProgram, timeline: CoreTimeline) -> Flows:
         given.append(_uses(updates, track, index, end))
         if not of_queue:
             taken.append(_uses([one.waits for one in stream], track, index, start))
+    none = Flows(*[np.zeros(0, np.int64)] * len(Flows._fields))
     found = [_matched(*both) for both in _by_semaphore(given, taken)]
-    return Flows(*(np.concatenate([np.zeros(0, np.int64), *column]) for column in zip(*found)))
+    return Flows(*map(np.concatenate, zip(none, *found)))
 
 
 def _updates(instruction: Instruction, of_queue: bool) -> Pairs:

@@ -51,6 +51,24 @@ def write_perfetto(path: str | os.PathLike[str], program: Program, timeline: Tim
     Every executed instruction and every transfer is a slice, with the kernel's line, operands and
     semaphores. The file appears complete or not at all. Raises NeuronError not-writable when it
     cannot be written, missing-argument when the timeline has no spans.
+
+    Source of the format: https://perfetto.dev/docs (trace events as JSON).
+
+    >>> from isa.files.text import assemble
+    >>> program = assemble('''
+    ... .program "nothing" target=trn2
+    ... .core
+    ... .stream sync
+    ...   Nop
+    ...   Halt
+    ... ''')
+    >>> import pathlib, tempfile
+    >>> from simulator.timing import simulate
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "run.json.gz")
+    ...     written = write_perfetto(path, program, simulate(program))
+    >>> written.slices, written.tracks
+    (1, 1)
     """
     require_spans(timeline)
     with complete(path) as temporary, _open(temporary) as file:

@@ -27,6 +27,18 @@ def plot(program: Program, timeline: Timeline, core: int = 0) -> Figure:
     `program` is bound, `timeline` its timing with spans. In a notebook the figure shows itself.
     Raises NeuronError missing-argument when the timeline has no spans, missing-extra without
     matplotlib.
+
+    >>> from isa.files.text import assemble
+    >>> program = assemble('''
+    ... .program "nothing" target=trn2
+    ... .core
+    ... .stream sync
+    ...   Nop
+    ...   Halt
+    ... ''')
+    >>> from simulator.timing import simulate
+    >>> [axes.get_xlabel() for axes in plot(program, simulate(program)).axes][-1]
+    'us'
     """
     require_spans(timeline)
     Figure = figure_class()

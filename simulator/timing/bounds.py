@@ -22,7 +22,18 @@ def lower_bounds(program: Program, trace: Any = None) -> dict[str, float]:
 
     The work of an engine is what its instructions occupy it for at full rate, with tile loads
     hidden; DMA is bytes at peak bandwidth, without descriptors. Engines and DMA are per core, the
-    longest counts; HBM is shared by all. `trace` as for `simulate`.
+    longest counts; HBM is shared by all. `trace` as for `simulate`. Raises what `simulate` raises.
+
+    >>> from isa.files.text import assemble
+    >>> program = assemble('''
+    ... .program "nothing" target=trn2
+    ... .core
+    ... .stream sync
+    ...   Nop
+    ...   Halt
+    ... ''')
+    >>> lower_bounds(program)
+    {'sync': 68.0, 'dma': 0.0, 'hbm': 0.0}
     """
     target = resolve(program.target)
     plan = plan_program(program, target, NOTHING)

@@ -17,7 +17,7 @@ def test_an_operation_page_states_fields_rules_and_expansion(generated: dict[str
     assert "[LoadStationary](../machine/LoadStationary.md): `src=stationary`" in page
     assert "`moving=moving`, `accumulate=accumulate`" in page
     assert "## Example\n\n```pycon\n>>> import numpy as np, nki" in page
-    assert "*Source:* SDK nki/api/nki.isa.rst#nki.isa.nc_matmul" in page
+    assert "*Source:* [SDK nki/api/nki.isa.rst#nki.isa.nc_matmul](https://" in page
 
 
 def test_rules_are_sentences() -> None:

@@ -103,3 +103,11 @@ def test_the_counter_of_dma_bandwidth_adds_up_to_what_moved(tmp_path):
     timeline = simulate(built)
     ((area,),) = asked(tmp_path, built, timeline, MOVED)[0:1][0]
     assert area == pytest.approx(sum(timeline.cores[0].bytes.values()), rel=0.01)
+
+
+def test_a_run_without_semaphores_has_no_flows(tmp_path):
+    b = Builder()
+    b.add(control.Nop, Engine.sync)
+    one = b.program()
+    [flows] = asked(tmp_path, one, simulate(one), FLOWS)
+    assert flows == []
