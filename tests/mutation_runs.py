@@ -36,7 +36,7 @@ SILENCE = 300
 """Seconds without an answer after which a process counts as one that hangs: its CPUs are shared."""
 
 MEMORY = 4 << 30
-"""Address space of a process."""
+"""Address space of a process, unless its subject says otherwise."""
 
 COLLECTED = 64
 """Mutants after which cyclic garbage is collected: errors keep programs, with their memories."""
@@ -52,7 +52,8 @@ class Subject(NamedTuple):
     """What is mutated: the `script` that calls `main`; `outcome_of(seed)` says what became of a
     mutant, or raises `Failure`; `warm_up` does once what is no mutant's time; `show(seed)` gives a
     mutant to look at; `count` are run unless the command says otherwise. A process runs `each`:
-    what it compiled goes with it."""
+    what it compiled goes with it, and has an address space of `memory`. `arguments` are those of
+    the command beside seeds."""
 
     script: Path
     outcome_of: Callable[[int], str]
@@ -60,6 +61,8 @@ class Subject(NamedTuple):
     show: Callable[[int], str]
     count: int = 1_000_000
     each: int = 2000
+    memory: int = MEMORY
+    arguments: tuple[str, ...] = ()
 
 
 class Failure(Exception):
@@ -115,7 +118,7 @@ class Tally:
 
 def _work(subject: Subject, first: int, last: int) -> None:
     """In a process of its own: a line before each mutant, and one with what became of it."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_AS, (subject.memory, subject.memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if first // subject.each % THOROUGH:
         _compile_quickly()
@@ -143,7 +146,13 @@ def _compile_quickly() -> None:
     Library.effort = 0
 
 
-def _supervised(script: Path, first: int, last: int, report: Callable[[str], None]) -> Tally:
+def _supervised(
+    script: Path,
+    first: int,
+    last: int,
+    report: Callable[[str], None],
+    arguments: tuple[str, ...],
+) -> Tally:
     """A range of seeds, by as many processes as it takes: one that ends is followed by another.
     How far it is and what failed is reported as it comes."""
     tally = Tally()
@@ -158,7 +167,7 @@ def _supervised(script: Path, first: int, last: int, report: Callable[[str], Non
                 "OPENBLAS_NUM_THREADS": "1",
             }
             process = subprocess.Popen(
-                [sys.executable, str(script), "--worker", f"{first}:{last}"],
+                [sys.executable, str(script), "--worker", f"{first}:{last}", *arguments],
                 stdout=subprocess.PIPE,
                 stderr=complaints,
                 env=environment,
@@ -222,13 +231,14 @@ def run_all(
     processes: int,
     report: Callable[[str], None],
     each: int = Subject._field_defaults["each"],
+    arguments: tuple[str, ...] = (),
 ) -> Tally:
     """All mutants of a range of seeds; failures are reported as they come."""
     total, done, begun = Tally(), 0, time.monotonic()
     ranges = [(start, min(start + each, last)) for start in range(first, last, each)]
     with ThreadPoolExecutor(processes) as pool:
         for (start, end), tally in zip(
-            ranges, pool.map(lambda r: _supervised(script, *r, report), ranges)
+            ranges, pool.map(lambda r: _supervised(script, *r, report, arguments), ranges)
         ):
             total.add(tally)
             done += end - start
@@ -251,9 +261,11 @@ def _range(text: str) -> tuple[int, int]:
     return int(first), int(last)
 
 
-def main(subject: Subject, description: str) -> int:
-    """The command line of a program that has mutants."""
-    parser = argparse.ArgumentParser(description=description.partition("\n")[0])
+def main(subject: Subject, description: str, choices: argparse.ArgumentParser | None = None) -> int:
+    """The command line of a program that has mutants; `choices` has options of its own."""
+    parser = argparse.ArgumentParser(
+        description=description.partition("\n")[0], parents=[choices] if choices else []
+    )
     parser.add_argument("--seeds", type=_range, default=(0, subject.count), metavar="FIRST:LAST")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--show", action="store_true", help="one mutant here, with its traceback")
@@ -268,6 +280,13 @@ def main(subject: Subject, description: str) -> int:
             print(subject.outcome_of(seed))
         return 0
     report = partial(print, flush=True)
-    tally = run_all(subject.script, *options.seeds, options.processes, report, subject.each)
+    tally = run_all(
+        subject.script,
+        *options.seeds,
+        options.processes,
+        report,
+        subject.each,
+        subject.arguments,
+    )
     print(table(tally))
     return 1 if tally.failures else 0

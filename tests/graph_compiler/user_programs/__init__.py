@@ -1,0 +1,38 @@
+"""Programs as engineers of models write them with jax, by theme, each of sizes that a seed draws.
+
+`drawing` says how one is stated; `run_user_programs` compiles and runs them."""
+
+from user_programs import (
+    attention,
+    control,
+    decoding,
+    experts,
+    images,
+    indexing,
+    integers,
+    kernels,
+    normalisation,
+    numbers_and_products,
+    ordering,
+    recurrent,
+    training,
+)
+from user_programs.drawing import PROGRAMS, Draw
+
+__all__ = [
+    "PROGRAMS",
+    "Draw",
+    "attention",
+    "control",
+    "decoding",
+    "experts",
+    "images",
+    "indexing",
+    "integers",
+    "kernels",
+    "normalisation",
+    "numbers_and_products",
+    "ordering",
+    "recurrent",
+    "training",
+]
