@@ -7,6 +7,8 @@ from isa.enums import Memory
 from nki.ir.builder.builder import Builder
 from nki.ir.views.indexing import ds
 from nki.passes import lower as lowering
+from nki.passes.place.allocate import Allocate
+from nki.passes.place.roots import ResolveRoots
 from nki.pipeline import optimise
 
 COLUMNS = 12
@@ -78,3 +80,29 @@ def test_steps_follow_those_that_touch_the_same_bytes(operations):
         for late, (writes, reads) in enumerate(steps)
     ]
     assert all_before(followed(operations)) == all_before(conflicts)
+
+
+def loop_needs(loops, copies):
+    """By loop how many events its touches must follow, of loops that each write and read a tensor
+    in HBM, in more columns than the one before."""
+    b = Builder("trn2", name="made_up")
+    out = b.tensor((512, 64), "float32", Memory.shared_hbm, "out")
+    tile = b.tensor((128, 64), "float32", Memory.sbuf, "x")
+    b.emit("memset", dst=tile, value=0.0)
+    for number in range(loops):
+        with b.loop(0, 512, 128 * copies) as row:
+            for copy in range(copies):
+                part = ds(row + 128 * copy, 128), ds(0, number + 1)
+                b.emit("dma_copy", dst=out[part], src=tile[:, ds(0, number + 1)])
+                b.emit("dma_copy", dst=tile[:, ds(0, number + 1)], src=out[part])
+    kernel = Allocate().run(ResolveRoots().run(b.kernel()))
+    (core,) = lowering.Schedule().run(lowering.Expand().run(kernel)).cores
+    return [len(needs) for _, needs in sorted(core.dependences.loops.items())]
+
+
+def test_a_loop_follows_the_last_of_the_loops_before_it():
+    """However many there are, and however many copies of its body it has."""
+    few, many = loop_needs(6, 1), loop_needs(12, 1)
+    assert many[:6] == few
+    assert set(many[2:]) == set(few[2:])
+    assert loop_needs(6, 2) == few

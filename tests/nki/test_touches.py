@@ -66,3 +66,26 @@ def test_a_loop_that_may_not_run_does_nothing_for_certain():
     made = touched(KERNEL.replace("0 to 4 step", "0 to 0 step"))
     assert made.runs.tolist() == [True, False, True]
     assert not made.loops.sure[made.loops.item == ~1].any()
+
+
+def test_copies_of_a_body_touch_from_outside_one_box_together():
+    """Each of four copies writes 128 of the 512 rows that an iteration writes: 2,048 by all."""
+    text = """kernel made_up target=trn2
+tensor %t0 "x": sbuf float32[128, 16] core=0
+tensor %t1 "out": shared_hbm float32[2048, 16] role=output
+result %t1
+core 0:
+  register %r0 "i" from 0 to 3
+  storage_begin dst=%t0[128, 16 : 16, 1 @ 0]
+  memset dst=%t0[128, 16 : 16, 1 @ 0] value=1.0 engine=vector
+  loop %r0 = 0 to 4 step 1:
+"""
+    for copy in range(4):
+        text += (
+            f"    dma_copy dst=%t1[128, 16 : 16, 1 @ 8192*%r0 + {2048 * copy}] "
+            "src=%t0[128, 16 : 16, 1 @ 0] dge_mode=hwdge engine=sync\n"
+        )
+    made = touched(text)
+    assert shown(made, made.loops) == [(~1, "out", "writes"), (~1, "x", "reads")]
+    (number,) = made.loops.box[made.loops.write]
+    assert made.boxes[number].spans == ((0, 2048), (0, 64))

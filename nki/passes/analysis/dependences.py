@@ -118,6 +118,7 @@ class Dependences:
         event = np.append(event, distant[1] + distant[2] * self.space)
         if named := _named(body):
             late, event = np.append(late, named[0]), np.append(event, named[1])
+        late, event = self._latest_loops(late, event, 2 * count, context.streams)
         of_loops = np.flatnonzero(late >= count)
         self.loops: dict[int, list[tuple[int, int]]] = {}
         row = late[of_loops] - count
@@ -140,6 +141,22 @@ class Dependences:
         near = np.flatnonzero(stretch[late] == stretch[early])
         self._operations = late[near], early[near], body.operations.size - 1
         self._issues = issues[near]
+
+    def _latest_loops(
+        self, late: Integers, event: Integers, first: int, streams: int
+    ) -> tuple[Integers, Integers]:
+        """Without the events of loops, which are those from `first` on, that come before another
+        loop's in their stream: loops keep their order, so that the last one stands for all."""
+        distance, number = np.divmod(event, self.space)
+        of_loops = np.flatnonzero((number >= first) & (number < self.ready))
+        loop, stream = np.divmod(number[of_loops] - first, streams)
+        moment = loop - distance[of_loops] * streams * self.space
+        which = late[of_loops] * streams + stream
+        order = np.lexsort((moment, which))
+        which = which[order]
+        needless = np.append(which[1:] == which[:-1], False)[: order.size]
+        dropped = of_loops[order[needless]]
+        return np.delete(late, dropped), np.delete(event, dropped)
 
     def of_operations(self, issues: bool = False) -> tuple[Lists, Lists]:
         """By operation, those of its stretch that it must follow, and that must follow it. With

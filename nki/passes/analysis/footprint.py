@@ -11,7 +11,7 @@ Two boxes that meet are compared element by element where it is known how far ap
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from isa.access import AccessPattern, overlaps
@@ -98,6 +98,46 @@ class Box:
 
 
 WHOLE = Box(())
+
+
+def united(boxes: Sequence[Box]) -> Box | None:
+    """The box that is just the elements of some, if there is one: they skip none, registers move
+    them alike, and in the one dimension in which they differ no gap is left.
+
+    >>> united([Box(((0, 4), (0, 8))), Box(((2, 4), (0, 8)))]).spans
+    ((0, 6), (0, 8))
+    """
+    first, motion = boxes[0], boxes[0].motion
+    if motion is None or not first.spans:
+        return None
+    for box in boxes:
+        if box.access is not None or box.motion != motion or len(box.spans) != len(first.spans):
+            return None
+    still = [box.at_rest() for box in boxes]
+    differ = [at for at, found in enumerate(zip(*[b.spans for b in still])) if len({*found}) > 1]
+    if len(differ) != 1:
+        return None
+    span = _joint([b.spans[differ[0]] for b in still], [b.spans[differ[0]] for b in boxes])
+    if span is None:
+        return None
+    hull = _joint([b.hull for b in still], [b.hull for b in boxes], gaps=True)
+    return Box((*first.spans[: differ[0]], span, *first.spans[differ[0] + 1 :]), hull=hull)
+
+
+def _joint(still: list[Span], spans: list[Span], gaps: bool = False) -> Span:
+    """The span from the first of some to the end of the last; None where there are gaps. `still`
+    is where they are at rest."""
+    known = sorted((one[0], one[1], at) for at, one in enumerate(still) if one is not None)
+    if len(known) < len(still):
+        return None
+    low, end = known[0][0], known[0][0]
+    for start, extent, _ in known:
+        if start > end and not gaps:
+            return None
+        end = max(end, start + extent)
+    lowest = spans[known[0][2]]
+    assert lowest is not None
+    return lowest[0], end - low
 
 
 _INT = {int}

@@ -60,7 +60,7 @@ def may_meet_later(boxes: list[Box], node: Any) -> Iterable[Sequence[int]]:
     everything = product(range(len(boxes)), repeat=2)
     motion = boxes[0].motion
     filled = {len(box.spans) for box in boxes}
-    if len(boxes) <= _FEW or motion is None or len(filled) > 1:
+    if len(boxes) <= 2 or motion is None or len(filled) > 1:
         return everything
     if any(box.motion != motion for box in boxes):
         return everything

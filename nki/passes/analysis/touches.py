@@ -20,11 +20,12 @@ from isa.columns import (
     joined,
     numbered,
     ordered,
+    places,
 )
 from isa.machine.control import CoreBarrier, StorageBegin
 from nki.passes.analysis.body import Accesses, Body
 from nki.passes.analysis.channels import CoreFacts
-from nki.passes.analysis.footprint import WHOLE, Box
+from nki.passes.analysis.footprint import WHOLE, Box, united
 from nki.passes.order.trips import at_least_once, at_most_once
 
 
@@ -185,6 +186,7 @@ class Touched:
         kept = np.flatnonzero(rows.begin | ~is_among(place, place[rows.begin]))
         rows, place = rows.of(kept), place[kept]
         flags = 4 * rows.write + 2 * rows.begin + rows.sure
+        rows = rows._replace(box=self._united(joined([place, flags]), rows.box))
         _, first, which = by_first_use(joined([place, rows.box, flags]))
         item, rows = rows.item, rows.of(first)
         begun = 4 * self.body.starts[firsts[rows.layer]]
@@ -207,6 +209,19 @@ class Touched:
             new = other(old, self.body.layers[at].level.node)
             found.append(number if new is old else self.number(new))
         return np.array(found, np.int64)[which]
+
+    def _united(self, key: Integers, box: Integers) -> Integers:
+        """The numbers of boxes, of one key's that of a box that is just all of them, if there is
+        one: copies of a body then touch one box together."""
+        _, first, which = distinct(joined([key, box]))
+        _, _, name = distinct(key[first])
+        found = box[first]
+        for its in places(name, int(name.max(initial=-1)) + 1):
+            if its.size > 1:
+                one = united([self.boxes[number] for number in found[its].tolist()])
+                if one is not None:
+                    found[its] = self.number(one)
+        return found[which]
 
     def number(self, box: Box) -> int:
         """The number of a box, one for those that stay in place and are equal."""
