@@ -79,6 +79,7 @@ class Kind(Enum):
     register_operation = "register_operation"
     number = "number"  # int or float, as the destination's dtype takes it
     priority = "priority"  # None or 0..3
+    array_tile = "array_tile"  # isa.array_tiles.ArrayTile; in machine instructions only
 
 
 ENUM_KINDS: dict[Kind, type[Enum]] = {

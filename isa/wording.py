@@ -99,6 +99,6 @@ def default_text(field: Field) -> str:
 
 def value_text(value: Any) -> str:
     """A default or attribute value: enum members and table rows by name."""
-    if isinstance(value, Enum) or (hasattr(value, "code") and hasattr(value, "name")):
+    if isinstance(value, Enum) or hasattr(value, "name"):
         return str(value.name)
     return repr(value)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from isa.array_tiles import ArrayTile
 from isa.enums import STREAMS, Engine
 from isa.errors import NeuronError
 from isa.program import OnChipAllocation
@@ -72,7 +73,7 @@ class StationaryTile:
 
 
 class ResidentTile(Protocol):
-    """Memory of native code for the tile at one corner of the array, which stays where it is."""
+    """Memory of native code for the tile at one place of the array, which stays where it is."""
 
     refused: bool
 
@@ -85,7 +86,7 @@ class ResidentTile(Protocol):
 
 
 class LoadedTiles:
-    """The tiles [K, M] in the PE array, by the (row, column) of their corner.
+    """The tiles [K, M] in the PE array, by their places.
 
     Native code loads into residents without anything being said here, so that what they hold comes
     first; a tile that is set goes to them too. `strips` is its memory for tiles that are multiplied
@@ -94,26 +95,26 @@ class LoadedTiles:
 
     def __init__(self) -> None:
         self.strips: list[Any] = []
-        self._tiles: dict[tuple[int, int], StationaryTile] = {}
-        self._residents: dict[tuple[int, int], ResidentTile] = {}
+        self._tiles: dict[ArrayTile, StationaryTile] = {}
+        self._residents: dict[ArrayTile, ResidentTile] = {}
 
-    def get(self, corner: tuple[int, int]) -> StationaryTile | None:
-        """The tile at a corner, None if there is none."""
-        resident = self._residents.get(corner)
+    def get(self, place: ArrayTile) -> StationaryTile | None:
+        """The tile at a place, None if there is none."""
+        resident = self._residents.get(place)
         loaded = None if resident is None else resident.loaded
-        return self._tiles.get(corner) if loaded is None else loaded
+        return self._tiles.get(place) if loaded is None else loaded
 
-    def __setitem__(self, corner: tuple[int, int], tile: StationaryTile) -> None:
-        self._tiles[corner] = tile
-        if corner in self._residents:
-            self._residents[corner].take(tile)
+    def __setitem__(self, place: ArrayTile, tile: StationaryTile) -> None:
+        self._tiles[place] = tile
+        if place in self._residents:
+            self._residents[place].take(tile)
 
-    def resident(self, corner: tuple[int, int], make: Callable[[], Any]) -> Any:
-        """The memory of native code for a corner, made when it is first asked for."""
-        if corner not in self._residents:
-            self._residents[corner] = make()
-            self._residents[corner].take(self._tiles.get(corner))
-        return self._residents[corner]
+    def resident(self, place: ArrayTile, make: Callable[[], Any]) -> Any:
+        """The memory of native code for a place, made when it is first asked for."""
+        if place not in self._residents:
+            self._residents[place] = make()
+            self._residents[place].take(self._tiles.get(place))
+        return self._residents[place]
 
     def clear(self) -> None:
         """Nothing is loaded."""
@@ -123,12 +124,13 @@ class LoadedTiles:
 
     def check(self) -> None:
         """Raise NeuronError ir-invalid where native code did not find the tile that it takes."""
-        for corner, resident in self._residents.items():
+        for place, resident in self._residents.items():
             if resident.refused:
                 resident.refused = False
                 raise NeuronError(
                     "ir-invalid",
-                    f"An instruction found no stationary tile of its shape and dtype at {corner}.",
+                    "An instruction found no stationary tile of its shape and dtype at "
+                    f"{place.name}.",
                 )
 
 

@@ -15,6 +15,7 @@ from struct import Struct
 from typing import Any
 
 from isa.alu import ACTIVATIONS_BY_CODE, ALU_BY_CODE
+from isa.array_tiles import ARRAY_TILES
 from isa.fields import ENUM_KINDS, Attribute, Field, Kind, Operand
 from isa.files.operand_table import REGISTERS, Entry, OperandReader, OperandWriter
 from isa.program import RegisterReference
@@ -170,12 +171,14 @@ def _target() -> Codec:
 
 _FLAG = {False: 0, True: 1}
 _ACCUMULATE = {None: 0, False: 1, True: 2}
+_ARRAY_TILES = {tile: code for code, tile in enumerate(ARRAY_TILES)}
 _PRIORITY = {None: 0, 0: 1, 1: 2, 2: 3, 3: 4}
 
 _KINDS: dict[Kind, Callable[[Attribute], Codec]] = {
     Kind.flag: lambda field: _coded(_FLAG, "True or False"),
     Kind.accumulate: lambda field: _coded(_ACCUMULATE, "None, True or False"),
     Kind.priority: lambda field: _coded(_PRIORITY, "None or 0..3"),
+    Kind.array_tile: lambda field: _coded(_ARRAY_TILES, "a tile of the array"),
     Kind.alu: lambda field: _table_row(ALU_BY_CODE, field.optional, "an ALU operator"),
     Kind.activation: lambda field: _table_row(
         ACTIVATIONS_BY_CODE, field.optional, "an activation function"

@@ -25,6 +25,7 @@ from typing import Any
 
 from isa.access import AccessPattern, Limits
 from isa.alu import ACTIVATIONS, ALU
+from isa.array_tiles import ARRAY_TILES
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.errors import NeuronError
@@ -352,6 +353,7 @@ _KINDS: dict[Kind, FieldText] = {
     Kind.integer: _INTEGER_TEXT,
     Kind.priority: _INTEGER_TEXT,
     Kind.number: _NUMBER_TEXT,
+    Kind.array_tile: _named({tile.name: tile for tile in ARRAY_TILES}, "a tile of the array"),
     Kind.float32: _NUMBER_TEXT,
     Kind.alu: _named(ALU, "an ALU operator"),
     Kind.activation: _named(ACTIVATIONS, "an activation function"),

@@ -8,6 +8,7 @@ touched.
 
 from __future__ import annotations
 
+from isa.array_tiles import WHOLE_ARRAY
 from isa.enums import Engine
 from isa.fields import PSUM, SBUF, Attribute, EngineState, Kind, Read, Update, Write
 from isa.machine import costs
@@ -56,7 +57,7 @@ class LoadStationaryMx(MachineInstruction):
     document = _QUAD
     src = Read(SBUF, doc="[P <= 128 partitions, M <= 128], packed")
     scale = Read(SBUF, starts=SCALE_STARTS, doc="four rows a quadrant")
-    row = Attribute(kind=Kind.integer, default=0)
+    tile = Attribute(kind=Kind.array_tile, default=WHOLE_ARRAY)
 
 
 class MultiplyMovingMx(MachineInstruction):
@@ -72,4 +73,4 @@ class MultiplyMovingMx(MachineInstruction):
     moving = Read(SBUF, doc="[P, N], packed")
     scale = Read(SBUF, starts=SCALE_STARTS, doc="four rows a quadrant")
     accumulate = Attribute(kind=Kind.flag)
-    row = Attribute(kind=Kind.integer, default=0)
+    tile = Attribute(kind=Kind.array_tile, default=WHOLE_ARRAY)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from isa.array_tiles import WHOLE_ARRAY, ArrayTile
 from isa.enums import Engine
 from isa.fields import PSUM, SBUF, Attribute, EngineState, Kind, Read, Update, Write
 from isa.machine import costs
@@ -14,7 +18,7 @@ _DOUBLE_FP8 = "nki/guides/architecture/trainium2_arch.rst#double-fp8-matmul-perf
 class LoadStationary(MachineInstruction):
     """Load a [K, M] tile into the PE array, where it stays for the instructions that follow.
 
-    `row` and `column` are the corner of the array that the tile occupies.
+    `tile` is the part of the array that it occupies.
     """
 
     opcode = 0x10
@@ -23,8 +27,7 @@ class LoadStationary(MachineInstruction):
     state = (EngineState(STATIONARY, reads=False),)
     document = "nki/guides/architecture/trainium_inferentia2_arch.rst#tensor-engine"
     src = Read(SBUF, doc="[K <= 128 partitions, M <= 128]")
-    row = Attribute(kind=Kind.integer, default=0)
-    column = Attribute(kind=Kind.integer, default=0)
+    tile = Attribute(kind=Kind.array_tile, default=WHOLE_ARRAY)
 
 
 class MultiplyMoving(MachineInstruction):
@@ -41,8 +44,7 @@ class MultiplyMoving(MachineInstruction):
     dst = Update(PSUM, one_bank=True, doc="[M, N]; read only when accumulating")
     moving = Read(SBUF, doc="[K, N]")
     accumulate = Attribute(kind=Kind.flag)
-    row = Attribute(kind=Kind.integer, default=0)
-    column = Attribute(kind=Kind.integer, default=0)
+    tile = Attribute(kind=Kind.array_tile, default=WHOLE_ARRAY)
 
 
 class MultiplyMovingOneZero(MachineInstruction):
@@ -57,8 +59,7 @@ class MultiplyMovingOneZero(MachineInstruction):
     dst = Update(PSUM, one_bank=True, doc="[M, N]; read only when accumulating")
     moving = Read(SBUF, doc="[K, N]")
     accumulate = Attribute(kind=Kind.flag)
-    row = Attribute(kind=Kind.integer, default=0)
-    column = Attribute(kind=Kind.integer, default=0)
+    tile = Attribute(kind=Kind.array_tile, default=WHOLE_ARRAY)
 
 
 class LoadStationaryPairs(MachineInstruction):
@@ -70,7 +71,7 @@ class LoadStationaryPairs(MachineInstruction):
     state = (EngineState(STATIONARY, reads=False),)
     document = _DOUBLE_FP8
     src = Read(SBUF, doc="[K <= 128 partitions, 2, M <= 128]")
-    row = Attribute(kind=Kind.integer, default=0)
+    tile = Attribute(kind=Kind.array_tile, default=WHOLE_ARRAY)
 
 
 class MultiplyMovingPairs(MachineInstruction):
@@ -85,7 +86,7 @@ class MultiplyMovingPairs(MachineInstruction):
     dst = Update(PSUM, one_bank=True, doc="[M, N]; read only when accumulating")
     moving = Read(SBUF, doc="[K, 2, N]")
     accumulate = Attribute(kind=Kind.flag)
-    row = Attribute(kind=Kind.integer, default=0)
+    tile = Attribute(kind=Kind.array_tile, default=WHOLE_ARRAY)
 
 
 class TransposeMoving(MachineInstruction):
@@ -100,8 +101,7 @@ class TransposeMoving(MachineInstruction):
     dst = Update(PSUM, one_bank=True, doc="[M, N]; read only when accumulating")
     moving = Read(SBUF, doc="[K, N], an identity matrix or a permutation")
     accumulate = Attribute(kind=Kind.flag)
-    row = Attribute(kind=Kind.integer, default=0)
-    column = Attribute(kind=Kind.integer, default=0)
+    tile = Attribute(kind=Kind.array_tile, default=WHOLE_ARRAY)
 
 
 class TransposeStationary(MachineInstruction):
@@ -120,3 +120,17 @@ class TransposeStationary(MachineInstruction):
         kind=Kind.integer, default=0, doc="code of the loaded tile's dtype; 0: that of dst"
     )
     multiplied = Attribute(kind=Kind.flag, default=False)
+
+
+def uses_tile(row: type[MachineInstruction]) -> bool:
+    """Whether a row loads a tile into the array, or multiplies by one."""
+    return any(state.name == STATIONARY for state in row.state)
+
+
+def tile_of(row: type[MachineInstruction], values: Sequence[Any]) -> ArrayTile:
+    """The part of the array that a use of such a row takes."""
+    for position, _, field in row.attributes:
+        if field.kind is Kind.array_tile:
+            found: ArrayTile = values[position]
+            return found
+    return WHOLE_ARRAY

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from isa import rules
+from isa.array_tiles import array_tile
 from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.fields import PSUM, SBUF, Attribute, Kind, Read, Update, Write
@@ -133,10 +134,10 @@ class NcMatmulMx(Operation):
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        dst, stationary, moving, left, right, position, _, accumulate = values
-        row = position[0] if position else 0
+        dst, stationary, moving, left, right, position, size, accumulate = values
+        tile = array_tile(position, size)
         engine = Engine.tensor
         return (
-            Instruction(mx.LoadStationaryMx, engine, (stationary, left, row)),
-            Instruction(mx.MultiplyMovingMx, engine, (dst, moving, right, accumulate, row)),
+            Instruction(mx.LoadStationaryMx, engine, (stationary, left, tile)),
+            Instruction(mx.MultiplyMovingMx, engine, (dst, moving, right, accumulate, tile)),
         )

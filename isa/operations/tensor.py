@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from isa import rules
+from isa.array_tiles import WHOLE_ARRAY, array_tile
 from isa.dtypes import DTYPES
 from isa.enums import Engine, MatmulPerfMode
 from isa.fields import ON_CHIP, PSUM, SBUF, Attribute, Kind, Read, Update, Write
@@ -105,13 +106,13 @@ class NcMatmul(Operation):
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:
-        dst, stationary, moving, left, right, turn, accumulate, position, _, mode = values
-        row, column = position or (0, 0)
+        dst, stationary, moving, left, right, turn, accumulate, position, size, mode = values
+        tile = array_tile(position, size)
         engine = Engine.tensor
         if mode is MatmulPerfMode.double_row:
             return (
-                Instruction(LoadStationaryPairs, engine, (stationary, row)),
-                Instruction(MultiplyMovingPairs, engine, (dst, moving, accumulate, row)),
+                Instruction(LoadStationaryPairs, engine, (stationary, tile)),
+                Instruction(MultiplyMovingPairs, engine, (dst, moving, accumulate, tile)),
             )
         multiply: type[MachineInstruction] = MultiplyMoving
         if turn and target.generation >= 3:
@@ -119,8 +120,8 @@ class NcMatmul(Operation):
         elif left or right:
             multiply = MultiplyMovingOneZero
         return (
-            Instruction(LoadStationary, engine, (stationary, row, column)),
-            Instruction(multiply, engine, (dst, moving, accumulate, row, column)),
+            Instruction(LoadStationary, engine, (stationary, tile)),
+            Instruction(multiply, engine, (dst, moving, accumulate, tile)),
         )
 
 
@@ -180,7 +181,7 @@ class NcTranspose(Operation):
         if engine is Engine.vector:
             return (Instruction(Transpose32, engine, (dst, data)),)
         return (
-            Instruction(LoadStationary, engine, (data, 0, 0)),
+            Instruction(LoadStationary, engine, (data, WHOLE_ARRAY)),
             Instruction(
                 TransposeStationary,
                 engine,

@@ -19,6 +19,7 @@ from isa.enums import Memory, OobMode, RegisterOperation
 from isa.errors import NeuronError
 from isa.fields import ENUM_KINDS, Kind
 from isa.machine import control
+from isa.machine.tensor import uses_tile
 from isa.rules.starts import first_partition
 from isa.sequencer import OPERATIONS, wrapped
 from isa.spec import Instruction, MachineInstruction
@@ -210,7 +211,7 @@ class Interpreter:
         None where that has to be followed."""
         says = engine_marks.effect_of(row)
         effect = None if says is None else says(values)
-        if row.name in engine_marks.TILES:
+        if uses_tile(row):
             # The loaded tiles that are not initialised are in `stationary`.
             return None if self.shadow is None or self.shadow.stationary else effect
         return effect if effect == _NO_EFFECT else None

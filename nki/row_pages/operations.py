@@ -6,6 +6,7 @@ import inspect
 from enum import Enum
 from typing import Any
 
+from isa.array_tiles import WHOLE_ARRAY, ArrayTile
 from isa.expansions import Computed, Placeholder, expansions, instructions_of
 from isa.operations import OPERATIONS
 from isa.spec import Instruction, Operation
@@ -130,6 +131,8 @@ def _assignment(instruction: Instruction) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, Computed):
         return "(computed)"
+    if isinstance(value, ArrayTile):
+        return value.name if value == WHOLE_ARRAY else "(tile_position, tile_size)"
     return value.field if isinstance(value, Placeholder) else value_text(value)
 
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from isa.array_tiles import ArrayTile
 from isa.enums import Engine, ReduceCommand
 from isa.machine import accumulate, mx, random, scalar, tensor
+from isa.machine.tensor import tile_of, uses_tile
 from isa.spec import Instruction, MachineInstruction
 from simulator.checks.initialised import Shadow
 from simulator.checks.marks import CLEAN, EMPTY
@@ -92,19 +94,6 @@ def effect_of(row: type[MachineInstruction]) -> _Says | None:
     return found
 
 
-TILES: dict[str, Callable[[Sequence[Any]], tuple[int, int]]] = {
-    tensor.LoadStationary.name: lambda values: (values[1], values[2]),
-    tensor.LoadStationaryPairs.name: lambda values: (values[1], 0),
-    tensor.MultiplyMoving.name: lambda values: (values[3], values[4]),
-    tensor.MultiplyMovingOneZero.name: lambda values: (values[3], values[4]),
-    tensor.MultiplyMovingPairs.name: lambda values: (values[3], 0),
-    tensor.TransposeStationary.name: lambda values: (0, 0),
-    tensor.TransposeMoving.name: lambda values: (values[3], values[4]),
-    mx.LoadStationaryMx.name: lambda values: (values[2], 0),
-    mx.MultiplyMovingMx.name: lambda values: (values[4], 0),
-}
-"""The corner of the tile that a row uses; other rows use accumulate registers, or generators."""
-
 _WHOLE_ENGINE = frozenset({random.SeedRandom.name})
 _GENERATING = _WHOLE_ENGINE | {
     *(random.RandomBits.name, random.RandomUniform.name, random.Dropout.name),
@@ -116,7 +105,7 @@ _GENERATING = _WHOLE_ENGINE | {
 def _reads(instruction: Instruction) -> bool:
     """Whether an instruction reads accumulate registers."""
     name = instruction.row.name
-    says = None if name in TILES or name in _GENERATING else effect_of(instruction.row)
+    says = None if uses_tile(instruction.row) or name in _GENERATING else effect_of(instruction.row)
     effect = None if says is None else says(instruction.values)
     return effect is not None and effect.reads
 
@@ -132,7 +121,7 @@ class EngineMarks:
         self._state = state
         self._instructions = instructions
         self._reading: frozenset[Engine] | None = None
-        self._tiles: dict[tuple[int, int, int], int] = {}
+        self._tiles: dict[tuple[int, ArrayTile], int] = {}
         self._registers: dict[tuple[Engine, int, int], int] = {}
         self._generators: dict[tuple[Engine, int, int], int] = {}
 
@@ -155,10 +144,9 @@ class EngineMarks:
             if self._shadow.reports:
                 return None
             effect = _NONE
-        corner = TILES.get(row.name)
         states = self._shadow.states
-        if corner is not None:
-            key = (self._state.number, *corner(values))
+        if uses_tile(row):
+            key = (self._state.number, tile_of(row, values))
             if key not in self._tiles:
                 self._tiles[key] = states.add(CLEAN)
             return self._tiles[key], effect

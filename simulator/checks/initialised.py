@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from isa.array_tiles import ArrayTile
 from isa.enums import Engine
 from isa.errors import NeuronError
 from isa.errors.warned import warn
@@ -87,7 +88,7 @@ class Shadow:
         self.findings: list[Finding] = []
         self.times_zero: Finding | None = None
         self.repeated: dict[Any, str] = {}
-        self.stationary: dict[tuple[int, int, int], Array] = {}
+        self.stationary: dict[tuple[int, ArrayTile], Array] = {}
         self.accumulators: dict[tuple[int, Engine], Array] = {}
         self.generators: dict[tuple[int, Engine], Array] = {}
         self._seen: set[tuple[Any, str, str]] = set()

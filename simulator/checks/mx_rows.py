@@ -72,17 +72,17 @@ def _scaled(use: InstructionUse, data: Tracked, scale: Tracked) -> Mask:
 
 @propagates(mx.LoadStationaryMx)
 def _load(use: InstructionUse) -> None:
-    load_marks(use, _scaled(use, use.operand(0), use.operand(1)), use.values[2], 0)
+    load_marks(use, _scaled(use, use.operand(0), use.operand(1)))
 
 
 @propagates(mx.MultiplyMovingMx)
 def _multiply(use: InstructionUse) -> None:
-    dst, accumulate, row = use.operand(0), use.values[3], use.values[4]
+    dst, accumulate, place = use.operand(0), use.values[3], use.values[4]
     streamed = _scaled(use, use.operand(1), use.operand(2))
-    stationary = use.shadow.stationary.get((use.state.number, row, 0))
-    tile = use.state.stationary.get((row, 0))
+    stationary = use.shadow.stationary.get((use.state.number, place))
+    tile = use.state.stationary.get(place)
     if tile is None or (streamed is None and stationary is None):
-        multiply_marks(use, streamed, accumulate, row, 0)
+        multiply_marks(use, streamed, accumulate)
         return
     held = use.read(dst) if accumulate else None
     left = _Factor(tile.tile, stationary, "stationary")

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from isa.array_tiles import ArrayTile
 from isa.errors import NeuronError
 from isa.machine import control, dma, scalar, tensor, vector
+from isa.machine.tensor import tile_of
 from isa.spec import MachineInstruction
 from simulator.checks.marks import Tracked
 from simulator.row_table import RowTable
@@ -132,19 +134,24 @@ def _transpose32(use: InstructionUse) -> None:
 
 @propagates(tensor.LoadStationary)
 def _load_stationary(use: InstructionUse) -> None:
-    load_marks(use, use.read(use.operand(0)), use.values[1], use.values[2])
+    load_marks(use, use.read(use.operand(0)))
 
 
 @propagates(tensor.LoadStationaryPairs)
 def _load_stationary_pairs(use: InstructionUse) -> None:
     mask = use.read(use.operand(0))
     merged = None if mask is None else mask.reshape(2 * mask.shape[0], -1)
-    load_marks(use, merged, use.values[1], 0)
+    load_marks(use, merged)
 
 
-def load_marks(use: InstructionUse, mask: Mask, row: int, column: int) -> None:
-    """Marks [k, *free] of a tile that is loaded at a corner of the array."""
-    key = (use.state.number, row, column)
+def tile_key(use: InstructionUse) -> tuple[int, ArrayTile]:
+    """The core, and the place of the array whose tile an instruction loads or multiplies by."""
+    return use.state.number, tile_of(use.row, use.values)
+
+
+def load_marks(use: InstructionUse, mask: Mask) -> None:
+    """Marks [k, *free] of a tile that is loaded into the array."""
+    key = tile_key(use)
     if mask is None:
         use.shadow.stationary.pop(key, None)
     else:
@@ -153,24 +160,21 @@ def load_marks(use: InstructionUse, mask: Mask, row: int, column: int) -> None:
 
 @propagates(tensor.MultiplyMoving, tensor.MultiplyMovingOneZero, tensor.TransposeMoving)
 def _multiply_moving(use: InstructionUse) -> None:
-    accumulate, row, column = use.values[2:5]
-    multiply_marks(use, use.read(use.operand(1)), accumulate, row, column)
+    multiply_marks(use, use.read(use.operand(1)), use.values[2])
 
 
 @propagates(tensor.MultiplyMovingPairs)
 def _multiply_moving_pairs(use: InstructionUse) -> None:
     mask = use.read(use.operand(1))
     merged = None if mask is None else mask.reshape(2 * mask.shape[0], -1)
-    multiply_marks(use, merged, use.values[2], use.values[3], 0)
+    multiply_marks(use, merged, use.values[2])
 
 
-def multiply_marks(
-    use: InstructionUse, streamed: Mask, accumulate: bool, row: int, column: int
-) -> None:
+def multiply_marks(use: InstructionUse, streamed: Mask, accumulate: bool) -> None:
     """A result is initialised when its column of the loaded tile and its column of `streamed`
     [k, *free] are, and, accumulating, what it is added to."""
     dst = use.operand(0)
-    stationary = use.shadow.stationary.get((use.state.number, row, column))
+    stationary = use.shadow.stationary.get(tile_key(use))
     held = use.read(dst) if accumulate else None
     if stationary is None and streamed is None:
         dst.write(held)
@@ -186,7 +190,7 @@ def multiply_marks(
 
 @propagates(tensor.TransposeStationary)
 def _transpose_stationary(use: InstructionUse) -> None:
-    mask = use.shadow.stationary.get((use.state.number, 0, 0))
+    mask = use.shadow.stationary.get(tile_key(use))
     dst = use.operand(0)
     if mask is not None and use.values[2]:
         mask = np.broadcast_to(_every(mask, 0), mask.shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from isa.array_tiles import ArrayTile
 from isa.machine import mx
 from isa.machine.mx import GROUP_PARTITIONS
 from simulator.device_state import CoreState, StationaryTile
@@ -30,15 +31,15 @@ def quantize_mx(state: CoreState, dst: Array, src: Array, scale: Array) -> None:
 
 
 @kernel(mx.LoadStationaryMx)
-def load_stationary_mx(state: CoreState, src: Array, scale: Array, row: int) -> None:
-    state.stationary[row, 0] = StationaryTile(packed.dequantized(src, scale))
+def load_stationary_mx(state: CoreState, src: Array, scale: Array, place: ArrayTile) -> None:
+    state.stationary[place] = StationaryTile(packed.dequantized(src, scale))
 
 
 @kernel(mx.MultiplyMovingMx)
 def multiply_moving_mx(
-    state: CoreState, dst: Array, moving: Array, scale: Array, accumulate: bool, row: int
+    state: CoreState, dst: Array, moving: Array, scale: Array, accumulate: bool, place: ArrayTile
 ) -> None:
     streamed = packed.dequantized(moving, scale)
     # But for denormal numbers, bfloat16 holds every value times its scale.
-    product = multiplied(loaded_tile(state, row, 0), streamed, short=True)
+    product = multiplied(loaded_tile(state, place), streamed, short=True)
     finish_product(dst, product, accumulate)

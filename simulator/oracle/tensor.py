@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from isa.array_tiles import WHOLE_ARRAY, ArrayTile
 from isa.errors import NeuronError
 from isa.machine import tensor
 from simulator.device_state import CoreState, StationaryTile
@@ -15,18 +16,18 @@ from simulator.views import Array, bits, dtype_name, same_type
 
 
 @kernel(tensor.LoadStationary)
-def load_stationary(state: CoreState, src: Array, row: int, column: int) -> None:
+def load_stationary(state: CoreState, src: Array, place: ArrayTile) -> None:
     tile = np.empty(src.shape, src.dtype)
     bits(tile)[...] = bits(src)
-    state.stationary[row, column] = StationaryTile(tile.reshape(src.shape[0], -1))
+    state.stationary[place] = StationaryTile(tile.reshape(src.shape[0], -1))
 
 
-def loaded_tile(state: CoreState, row: int, column: int) -> StationaryTile:
-    """The tile at a corner of the array. Raises NeuronError ir-invalid where none was loaded."""
-    tile = state.stationary.get((row, column))
+def loaded_tile(state: CoreState, place: ArrayTile) -> StationaryTile:
+    """The tile at a place of the array. Raises NeuronError ir-invalid where none was loaded."""
+    tile = state.stationary.get(place)
     if tile is None:
         raise NeuronError(
-            "ir-invalid", f"No stationary tile was loaded at row {row}, column {column}."
+            "ir-invalid", f"No stationary tile was loaded into the array at {place.name}."
         )
     return tile
 
@@ -34,10 +35,10 @@ def loaded_tile(state: CoreState, row: int, column: int) -> StationaryTile:
 @kernel(tensor.MultiplyMovingOneZero)
 @kernel(tensor.MultiplyMoving)
 def multiply_moving(
-    state: CoreState, dst: Array, moving: Array, accumulate: bool, row: int, column: int
+    state: CoreState, dst: Array, moving: Array, accumulate: bool, place: ArrayTile
 ) -> None:
     streamed = load_fp32(moving).reshape(moving.shape[0], -1)
-    loaded = loaded_tile(state, row, column)
+    loaded = loaded_tile(state, place)
     finish_product(dst, multiplied(loaded, streamed, _short(loaded, moving)), accumulate)
 
 
@@ -75,27 +76,27 @@ def finish_product(dst: Array, result: Array, accumulate: bool) -> None:
 
 
 @kernel(tensor.LoadStationaryPairs)
-def load_stationary_pairs(state: CoreState, src: Array, row: int) -> None:
+def load_stationary_pairs(state: CoreState, src: Array, place: ArrayTile) -> None:
     """Held as [2 K, M]: the elements of a partition follow each other in the contraction."""
     tile = np.empty(src.shape, src.dtype)
     bits(tile)[...] = bits(src)
-    state.stationary[row, 0] = StationaryTile(tile.reshape(2 * src.shape[0], -1))
+    state.stationary[place] = StationaryTile(tile.reshape(2 * src.shape[0], -1))
 
 
 @kernel(tensor.MultiplyMovingPairs)
 def multiply_moving_pairs(
-    state: CoreState, dst: Array, moving: Array, accumulate: bool, row: int
+    state: CoreState, dst: Array, moving: Array, accumulate: bool, place: ArrayTile
 ) -> None:
     streamed = load_fp32(moving).reshape(2 * moving.shape[0], -1)
-    loaded = loaded_tile(state, row, 0)
+    loaded = loaded_tile(state, place)
     finish_product(dst, multiplied(loaded, streamed, _short(loaded, moving)), accumulate)
 
 
 @kernel(tensor.TransposeMoving)
 def transpose_moving(
-    state: CoreState, dst: Array, moving: Array, accumulate: bool, row: int, column: int
+    state: CoreState, dst: Array, moving: Array, accumulate: bool, place: ArrayTile
 ) -> None:
-    tile = loaded_tile(state, row, column).tile
+    tile = loaded_tile(state, place).tile
     picks, empty = picked_rows(moving)
     transposed = tile.T[:, picks]
     bits(transposed)[:, empty] = 0
@@ -127,7 +128,7 @@ def picked_rows(moving: Array) -> tuple[Array, Array]:
 
 @kernel(tensor.TransposeStationary)
 def transpose_stationary(state: CoreState, dst: Array, loaded: int, multiplied: bool) -> None:
-    transposed = loaded_tile(state, 0, 0).tile.T
+    transposed = loaded_tile(state, WHOLE_ARRAY).tile.T
     if multiplied:
         values = load_fp32(transposed)
         special = ~np.isfinite(values)

@@ -14,9 +14,9 @@ import numpy as np
 from isa.columns import Flags, Integers
 from isa.enums import Engine
 from isa.machine.scalar import ACCUMULATORS, TABLE
-from isa.machine.tensor import STATIONARY
+from isa.machine.tensor import STATIONARY, tile_of
 from isa.spec import Instruction
-from simulator.checks.engine_marks import TILES, EngineEffect, effect_of
+from simulator.checks.engine_marks import EngineEffect, effect_of
 
 
 class UnknownStateError(Exception):
@@ -32,7 +32,7 @@ class StateUses(NamedTuple):
 
 
 class _StatePlace(NamedTuple):
-    """The tile at a corner of the PE array, or accumulate registers of an engine in partitions
+    """The tile at a place of the PE array, or accumulate registers of an engine in partitions
     `low` to `high`."""
 
     where: Any
@@ -111,7 +111,7 @@ def _use(template: Instruction, reading: set[Engine]) -> _Use | None:
     if names == {STATIONARY}:
         if effect is None:
             raise UnknownStateError
-        return _Use(_StatePlace(TILES[row.name](values), 0, 0), effect.writes, False)
+        return _Use(_StatePlace(tile_of(row, values), 0, 0), effect.writes, False)
     if effect is None and engine in reading:
         raise UnknownStateError
     if effect is None or effect == EngineEffect():

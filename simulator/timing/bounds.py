@@ -21,8 +21,9 @@ def lower_bounds(program: Program, trace: Any = None) -> dict[str, float]:
     """Lower bounds in ns by name: each engine's own work, DMA bandwidth, HBM bandwidth.
 
     The work of an engine is what its instructions occupy it for at full rate, with tile loads
-    hidden; DMA is bytes at peak bandwidth, without descriptors. Engines and DMA are per core, the
-    longest counts; HBM is shared by all. `trace` as for `simulate`. Raises what `simulate` raises.
+    hidden and all parts of the tensor engine's array in use; DMA is bytes at peak bandwidth,
+    without descriptors. Engines and DMA are per core, the longest counts; HBM is shared by all.
+    `trace` as for `simulate`. Raises what `simulate` raises.
 
     >>> from isa.files.text import assemble
     >>> program = assemble('''
@@ -52,7 +53,7 @@ def lower_bounds(program: Program, trace: Any = None) -> dict[str, float]:
             transfer = templates[number].transfer
             assert transfer is not None
             partly[number] = partly.get(number, 0.0) + min(1.0, rows / transfer.rows)
-        work = [template.work(count) for template, count in zip(templates, times.tolist())]
+        work = [t.work(count * t.share) for t, count in zip(templates, times.tolist())]
         least = max(map(sum, zip(*work)))
         bounds[engine.name] = max(least, bounds.get(engine.name, 0.0))
         for number, (template, count) in enumerate(zip(templates, times.tolist())):

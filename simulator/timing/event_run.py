@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isa.columns import Integers
+from isa.enums import Engine
 from isa.target import Target
 from simulator.timing import events as e
 from simulator.timing.assumptions import Assumptions
@@ -34,8 +35,8 @@ _WHOLE = frozenset(
 
 _NONE = (
     "origin_of", "cause_of", "met_node_of", "held_node_of", "table_now", "semaphore_stream",
-    "queue_stream", "now_node", "free_node", "last_node", "tile_node", "swapped_node",
-    "executed_node", "dma_node", "queue_node",
+    "queue_stream", "array_node", "block_node", "now_node", "free_node", "last_node", "tile_node",
+    "swapped_node", "executed_node", "dma_node", "queue_node",
 )  # fmt: skip
 """State that names nothing at the beginning."""
 
@@ -136,7 +137,9 @@ class EventLoopRun:
             "stage": streams, "wait_next": streams, "wait_left": streams, "ready_of": streams,
             "origin_of": streams, "cause_of": streams, "met_of": streams, "met_node_of": streams,
             "arrived_of": streams, "held_of": streams, "held_node_of": streams,
-            "tile_ready": streams, "swapped": streams, "exposed": streams, "share_at": streams,
+            "tile_ready": streams, "swapped": streams, "exposed": streams, "array_until": streams,
+            "array_node": streams, "block_until": e.BLOCKS * streams,
+            "block_node": e.BLOCKS * streams, "beside": streams, "share_at": streams,
             "waited": streams * self.semaphores, "slowed": code,
             "loaded_tables": streams * tables, "table_now": streams, "limited": streams,
             "limit_until": streams, "limit_busy": streams, "limit_spill": streams,
@@ -192,11 +195,12 @@ class EventLoopRun:
                 track += 1
             for stream, (number, _) in enumerate(streams):
                 if number == core:
-                    tracks.append((track, track + 1, track + 2))
-                    track += 3 if self.plan.loads_tiles(stream) else 2
-        data, sequencer, load = zip(*tracks) if tracks else ((), (), ())
+                    first_part = track + 2 + self.plan.loads_tiles(stream)
+                    tracks.append((track, track + 1, track + 2, first_part))
+                    track = first_part + len(self.plan.parts(stream))
+        data, sequencer, load, part = zip(*tracks) if tracks else ((), (), (), ())
         columns = [
-            [core for core, _ in streams], data, sequencer, load,
+            [core for core, _ in streams], data, sequencer, load, part,
             *ragged(mine), *ragged(other), sizes, queue_track, self.plan.semaphores[:-1],
         ]  # fmt: skip
         return [np.array(column, INTEGER) for column in columns]
@@ -211,6 +215,7 @@ class EventLoopRun:
             self.limit_ns, self.keep_path, self.keep_spans,
             tables, int(self.semaphores), self.assume.dma_apart,
             bool(target.tile_loads_hidden.value),
+            target.minimum_interval_cycles.value / target.clock_ghz(Engine.tensor),
         )  # fmt: skip
         record = [*self.nodes, *self.spans, *self.closed]
         groups = [*fixed, numbers, list(self.state.values()), moved, record]

@@ -12,8 +12,10 @@ ready first comes next, and nothing that a stream does later can be ready before
 Times of a stream: its sequencer is at `now`, its data path is free at `free`, and everything it has
 issued is complete at `last`. The sequencer goes on as soon as the instruction before has started.
 So loops, branches, waits and DMA triggers run beside the data path (assumed; the documents say that
-triggers overlap with earlier compute). An instruction holds the data path for its interval and
-completes later (SDK nki/deep-dives/nki_perf_guide.rst); completions are in order.
+triggers overlap with earlier compute). Products in parts of the tensor engine's array run beside
+each other where they share no block of 32 x 32 elements (SDK nki.isa.nc_matmul, "Tiling mode"); the
+next one is issued after the minimum interval (assumed). An instruction holds the data path for its
+interval and completes later (SDK nki/deep-dives/nki_perf_guide.rst); completions are in order.
 
 What each executed instruction and transfer waited for last is kept as a node, with the time until
 which that held it up: the graph in which `simulator.timing.critical` walks the critical path.
@@ -31,6 +33,9 @@ MEMORY_REGISTER, LOOP_BEGIN, LOOP_END, BRANCH, BARRIER, DRAIN, HALT = range(7, 1
 FRESH, WAITING, DRAINING, MEETING = range(4)
 """How far a stream is with its next instruction."""
 
+
+BLOCKS = 16
+"""Blocks of the tensor engine's array (`isa.array_tiles`)."""
 
 TIMES = 5
 """Times that are kept of each node, see `simulator.timing.critical.RunNodes`."""
@@ -72,7 +77,8 @@ def advance(
       and `firsts` are the earlier instructions whose last, or first, result it needs.
     - `semaphores`, by list: waits from `wait_at[n]` to `wait_at[n + 1]`, updates likewise.
     - `templates`, by template: times in ns (`interval`: until the next may start, `completion`:
-      until the result is visible), queue, and from `work_at[n]` on the work of each DMA engine.
+      until the result is visible), queue, blocks of the array (`parts`; 0: all) and which of its
+      stream's parts they are (`lanes`), and from `work_at[n]` on the work of each DMA engine.
     - `sequence`: `code` has the instructions that all streams execute, stream by stream, each up to
       `ends[stream]`; `shares` the part of its rows that each dynamic transfer moves.
     - `cores`, by stream: its core, its tracks in the trace, pairs of engines that share ports.
@@ -89,15 +95,16 @@ def advance(
     of, kinds, lists_of, masks, noted, result_at, results, first_at, firsts = instructions
     wait_at, wait_semaphore, wait_amount, update_at, update_semaphore, update_amount = semaphores
     (tables, on_engine, queues, rows, dynamic, meetings, intervals, completions, drains,
-     dispatches, evens, settles, tails, engine_ns, modes, work_at, work_engine,
-     work_ns) = templates  # fmt: skip
+     dispatches, evens, settles, tails, engine_ns, modes, parts, lanes, work_at,
+     work_engine, work_ns) = templates  # fmt: skip
     code, ends, shares = sequence
-    (core_of, data_track, sequencer_track, load_track, mine_at, mine, other_at, other,
+    (core_of, data_track, sequencer_track, load_track, part_track, mine_at, mine, other_at, other,
      meeting_size, queue_track, first_semaphore) = cores  # fmt: skip
     (signal, table_ns, tables_kept, window, fraction, threshold, engines, limit, with_path,
-     with_spans, n_tables, n_semaphores, apart, loads_hidden) = numbers  # fmt: skip
+     with_spans, n_tables, n_semaphores, apart, loads_hidden, issue) = numbers  # fmt: skip
     (at, now, free, last, active, opened, stage, wait_next, wait_left, ready_of, origin_of,
      cause_of, met_of, met_node_of, arrived_of, held_of, held_node_of, tile_ready, swapped, exposed,
+     array_until, array_node, block_until, block_node, beside,
      share_at, waited, slowed, loaded_tables, table_now, limited, limit_until, limit_busy,
      limit_spill, lost, dones, first_dones, token_head, token_tail, token_when, token_amount,
      token_node, semaphore_stream, queue_done, queue_shown, queue_open, queue_stream,
@@ -193,7 +200,17 @@ def advance(
             met, met_node = met_of[stream], met_node_of[stream]
             updates = update_at[listed + 1] - update_at[listed]
             if kind <= LOAD_TILE:
-                loaded = 0.0
+                loaded = array_free = 0.0
+                part, array_before = 0, -1
+                if kind in (MULTIPLY, LOAD_TILE):
+                    # When the part of the array is free, and what occupies it until then.
+                    part = parts[template]
+                    array_free, array_before = array_until[stream], array_node[stream]
+                    if part:
+                        array_free, array_before = 0.0, -1
+                        for block in range(BLOCKS * stream, BLOCKS * stream + BLOCKS):
+                            if part >> block % BLOCKS & 1 and block_until[block] > array_free:
+                                array_free, array_before = block_until[block], block_node[block]
                 if kind == COMPUTE:
                     start = ready if ready > free[stream] else free[stream]
                     settled = start
@@ -201,9 +218,7 @@ def advance(
                     done = start + completions[template]
                 elif kind == MULTIPLY:
                     start = ready if ready > free[stream] else free[stream]
-                    if tile_ready[stream] > start:
-                        start = tile_ready[stream]
-                    settled = start
+                    settled = start = max(start, tile_ready[stream], array_free)
                     if swapped[stream] < 0.0:
                         swapped[stream] = start
                     length = interval
@@ -225,30 +240,29 @@ def advance(
                         if limited[stream]:
                             length = interval / fraction
                             lost[stream] += length - interval
+                        alone = start + length - max(start, array_until[stream])
                         beyond = start + length - limit_until[stream]
                         if beyond > 0.0:
-                            limit_busy[stream] += length - beyond
-                            limit_spill[stream] = beyond
+                            limit_busy[stream] += max(0.0, alone - beyond)
+                            limit_spill[stream] = max(beyond, limit_spill[stream])
                         else:
-                            limit_busy[stream] += length
+                            limit_busy[stream] += max(0.0, alone)
                     until = start + length
+                    if array_until[stream] > start:
+                        beside[stream] += min(until, array_until[stream]) - start
                     done = until + completions[template] - interval
                     if length > interval:
                         slowed[pc] += length - interval
                 elif kind == LOAD_TILE:
                     # The tile behind the one in use is free from when that one was taken into use.
                     start = ready
-                    if not loads_hidden and free[stream] > start:
-                        start = free[stream]
-                    if tile_ready[stream] > start:
-                        start = tile_ready[stream]
-                    if swapped[stream] > start:
-                        start = swapped[stream]
-                    settled = start
+                    if not loads_hidden:
+                        start = max(start, free[stream], array_free)
+                    settled = start = max(start, tile_ready[stream], swapped[stream])
                     until = start + interval
                     tile_ready[stream] = until
                     swapped[stream] = -1.0
-                    open_from = start if start > free[stream] else free[stream]
+                    open_from = max(start, free[stream], array_until[stream])
                     if until > open_from:
                         exposed[stream] += until - open_from
                     done = start + completions[template]
@@ -322,8 +336,12 @@ def advance(
                             begin, before = swapped_at[stream], swapped_node[stream]
                         if not loads_hidden and free[stream] > begin:
                             begin, before = free[stream], free_node[stream]
+                        if not loads_hidden and array_free > begin:
+                            begin, before = array_free, array_before
                     else:
                         begin, before = free[stream], free_node[stream]
+                        if array_free > begin:
+                            begin, before = array_free, array_before
                     if met > begin:
                         begin, before = met, met_node
                     if path_now[stream] > begin:
@@ -362,11 +380,21 @@ def advance(
                 now[stream] = start
                 if with_spans:
                     track = load_track[stream] if kind == LOAD_TILE else data_track[stream]
+                    if kind == MULTIPLY and part:
+                        track = part_track[stream] + lanes[template]
                     span_track[n_spans], span_at[n_spans] = track, here
                     span_start[n_spans], span_end[n_spans] = start, until
                     n_spans += 1
                 if kind != LOAD_TILE:
                     free[stream] = until
+                if kind == MULTIPLY:
+                    if part:
+                        free[stream] = start + issue
+                        for block in range(BLOCKS * stream, BLOCKS * stream + BLOCKS):
+                            if part >> block % BLOCKS & 1:
+                                block_until[block], block_node[block] = until, free_node[stream]
+                    if not until < array_until[stream]:
+                        array_until[stream], array_node[stream] = until, free_node[stream]
                 if noted[pc]:
                     dones[pc] = done
                     first_dones[pc] = start + drains[template]

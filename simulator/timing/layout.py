@@ -17,7 +17,7 @@ from simulator.timing.ports import PAIRS
 
 INTEGER, NUMBER = np.int64, np.float64
 _MODE = 14
-"""The place of a template's descriptor mode in its row: the last."""
+"""The place of a template's descriptor mode in its row, from which on its figures are integers."""
 
 
 def instruction_columns(plan: TimingPlan) -> list[np.ndarray]:
@@ -52,7 +52,12 @@ def template_columns(
     ranks = _ranks(plan)
     engines = target.dma_engines.value
     places = [place for stream, place in enumerate(plan.streams) for _ in plan.templates_of(stream)]
-    for template, (core, engine) in zip(plan.templates, places):
+    lanes = [
+        plan.parts(stream).index(template.part) if template.part else 0
+        for stream in range(len(plan.streams))
+        for template in plan.templates_of(stream)
+    ]
+    for template, (core, engine), lane in zip(plan.templates, places, lanes):
         dispatch = even = settle = tail = total = 0.0
         mode = 0
         table, queue, meeting = -1, -1, -1
@@ -77,11 +82,12 @@ def template_columns(
             meeting, _ = meetings.setdefault(key, (len(meetings), len(where[1])))
         rows.append(
             (table, int(template.on_engine), queue, row, dynamic, meeting, template.interval,
-             template.completion, template.drain, dispatch, even, settle, tail, total, mode)
+             template.completion, template.drain, dispatch, even, settle, tail, total, mode,
+             template.part.blocks if template.part else 0, lane)
         )  # fmt: skip
     columns = [
-        np.array(values, INTEGER if index < 6 or index == _MODE else NUMBER)
-        for index, values in enumerate(zip(*rows, strict=True) if rows else [()] * (_MODE + 1))
+        np.array(values, INTEGER if index < 6 or index >= _MODE else NUMBER)
+        for index, values in enumerate(zip(*rows, strict=True) if rows else [()] * (_MODE + 3))
     ]
     work = [() if t.transfer is None else t.transfer.work for t in plan.templates]
     columns.append(np.array(running(map(len, work)), INTEGER))

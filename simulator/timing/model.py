@@ -161,6 +161,8 @@ class _Model:
             timeline.tracks.append(Track(f"{engine.name} sequencer", engine))
             if self.plan.loads_tiles(stream):
                 timeline.tracks.append(Track(f"{engine.name} load", engine))
+            for part in self.plan.parts(stream):
+                timeline.tracks.append(Track(f"{engine.name} {part.name}", engine))
         if self.keep_spans:
             run.enter_spans([track for timeline in found for track in timeline.tracks])
         return found
@@ -181,7 +183,8 @@ class _Model:
         by_template = intervals * times + np.bincount(of, slowed, minlength=len(templates))
         works = np.array([template.work(1) for template in templates], NUMBER).T.copy()
         data, control = (float(by_template @ (one > 0).astype(NUMBER)) for one in works)
-        busy = float(state["exposed"][stream]) + data
+        beside = float(state["beside"][stream])
+        busy = float(state["exposed"][stream]) + data - beside
         if engine is Engine.scalar:
             busy += timeline.table_load_ns
         width = run.semaphores
@@ -189,7 +192,7 @@ class _Model:
         return EngineTime(
             active=float(state["active"][stream]),
             busy=busy,
-            computing=float(times @ works[0]),
+            computing=float(times @ works[0]) - beside,
             sequencer=control,
             finished=max(float(state[name][stream]) for name in ("now", "free", "last")),
             instruction_ns=float(durations @ times + slowed.sum()),

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from isa.array_tiles import ArrayTile
 from isa.columns import Integers
 from isa.columns.jit import jit_when_long
 from isa.enums import Engine
@@ -68,6 +69,10 @@ class TimingPlan:
     def loads_tiles(self, stream: int) -> bool:
         """Whether a stream loads stationary tiles."""
         return bool((self.kinds[self.slice(stream)] == e.LOAD_TILE).any())
+
+    def parts(self, stream: int) -> list[ArrayTile]:
+        """The parts of the tensor engine's array, less than all of it, that a stream uses."""
+        return sorted({t.part for t in self.templates_of(stream) if t.part})
 
 
 def plan_program(program: Program, target: Target, assume: Assumptions) -> TimingPlan:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from isa.array_tiles import ARRAY_SIDE, WHOLE_ARRAY, ArrayTile
 from isa.enums import DgeMode, Engine
 from isa.errors import NeuronError
 from isa.fields import Kind
 from isa.machine import control, mx, tensor
+from isa.machine.tensor import tile_of
 from isa.sequencer import REGISTER_ROWS
 from isa.spec import Instruction, MachineInstruction
 from isa.target import Target
@@ -60,8 +62,9 @@ class TimedTemplate:
 
     `instruction` is one of them, with operands at offset 0. `interval`: ns that it holds its
     engine, `completion`: from its start until its result is visible, `drain`: from an element's
-    entry until its result is there. `table`: the activation table that it needs. A DMA trigger has
-    a `transfer`; writing its descriptors may occupy the engine itself (`on_engine`).
+    entry until its result is there. `table`: the activation table that it needs. `part`: the part
+    of the tensor engine's array that it occupies, if not all of it. A DMA trigger has a
+    `transfer`; writing its descriptors may occupy the engine itself (`on_engine`).
     """
 
     instruction: Instruction
@@ -70,6 +73,7 @@ class TimedTemplate:
     completion: float
     drain: float = 0.0
     table: str | None = None
+    part: ArrayTile | None = None
     transfer: Transfer | None = None
     on_engine: bool = False
 
@@ -94,6 +98,11 @@ class TimedTemplate:
     def duration(self) -> float:
         """ns from the start of one until it has ended: of those that compute with their results."""
         return self.completion if self.kind <= e.LOAD_TILE else self.interval
+
+    @property
+    def share(self) -> float:
+        """How much of its engine's data path it occupies, 1 being all."""
+        return 1.0 if self.part is None else self.part.rows * self.part.columns / ARRAY_SIDE**2
 
     def work(self, times: float) -> tuple[float, float]:
         """What of `times` intervals the data path, and what the sequencer, has to do."""
@@ -121,6 +130,9 @@ class TemplateTimer:
         )
         if found.kind == e.COMPUTE:
             found.drain, found.table = measured.drain_ns, _table(instruction)
+        elif found.kind in (e.MULTIPLY, e.LOAD_TILE):
+            part = tile_of(row, instruction.values)
+            found.part = None if part == WHOLE_ARRAY else part
         elif found.kind == e.DMA:
             found.transfer = self._transfer(instruction)
             swdge = DgeMode.swdge in instruction.values

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from isa.access import AccessPattern
 from isa.affine import Symbol, ceil_division, minimum, polynomial
 from isa.alu import ACTIVATIONS, ALU
+from isa.array_tiles import ARRAY_TILES
 from isa.dtypes import DTYPES
 from isa.enums import SEQUENCERS, Memory
 from isa.fields import ENUM_KINDS, Field, Kind, Operand
@@ -122,6 +123,7 @@ def _attribute_values(symbolic: bool, targets: int) -> dict[Kind, st.SearchStrat
         Kind.accumulate: st.sampled_from([None, False, True]),
         Kind.number: WORDS | FLOATS,
         Kind.priority: st.sampled_from([None, 0, 1, 2, 3]),
+        Kind.array_tile: st.sampled_from(ARRAY_TILES),
     }
 
 

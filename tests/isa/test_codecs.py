@@ -9,6 +9,7 @@ import pytest
 from encoded_instructions import tile
 
 from isa.alu import ACTIVATIONS, ALU
+from isa.array_tiles import WHOLE_ARRAY
 from isa.enums import Engine
 from isa.errors import NeuronError
 from isa.files.encoding import decode, encode
@@ -64,7 +65,7 @@ def _with(position: int, value: object) -> Instruction:
         (Instruction(Nop, Engine.dma, ()), "does not run on dma"),
         (Instruction(Nop, Engine.sync, (1,)), "1 values for 0 fields"),
         (
-            Instruction(MultiplyMoving, Engine.tensor, (tile(), tile(), None, 0, 0)),
+            Instruction(MultiplyMoving, Engine.tensor, (tile(), tile(), None, WHOLE_ARRAY)),
             "accumulate=None",
         ),
     ],

@@ -10,6 +10,7 @@ import pytest
 
 from isa.access import AccessPattern
 from isa.alu import ACTIVATIONS, ALU
+from isa.array_tiles import WHOLE_ARRAY
 from isa.cost_formula import quantities
 from isa.dtypes import DTYPES
 from isa.enums import DgeMode, Engine, Memory, OobMode, ReduceCommand
@@ -51,7 +52,7 @@ def activate(dst, src, function="exp", bias=None):
 
 
 def multiply(n, dtype):
-    return use(tensor.MultiplyMoving, PE, psum(n), sbuf(n, dtype), True, 0, 0)
+    return use(tensor.MultiplyMoving, PE, psum(n), sbuf(n, dtype), True, WHOLE_ARRAY)
 
 
 def pairs(n):
@@ -95,27 +96,33 @@ DOCUMENTED = {
     "matmul bf16": (multiply(512, BF16), 512, 521),
     "matmul fp32": (multiply(512, FP32), 2048, 2066),
     "short matmul": (multiply(8, BF16), 64, 64),
-    "load stationary": (use(tensor.LoadStationary, PE, sbuf(128, BF16), 0, 0), 32, 32),
+    "load stationary": (use(tensor.LoadStationary, PE, sbuf(128, BF16), WHOLE_ARRAY), 32, 32),
     "transpose bf16": (use(tensor.TransposeStationary, PE, psum(128, BF16), 0, False), 128, 128),
     "transpose fp32": (use(tensor.TransposeStationary, PE, psum(128), 0, False), 512, 256),
     "transpose bf16 into fp32": (
         use(tensor.TransposeStationary, PE, psum(128), DTYPES["bfloat16"].code, True), 128, 128
     ),
     "matmul fp32 zeros and ones": (
-        use(tensor.MultiplyMovingOneZero, PE, psum(512), sbuf(512), True, 0, 0), 1024, 1024
+        use(tensor.MultiplyMovingOneZero, PE, psum(512), sbuf(512), True, WHOLE_ARRAY), 1024, 1024
     ),
     "matmul fp8 pairs": (
-        use(tensor.MultiplyMovingPairs, PE, psum(512), pairs(512), True, 0), 512, 512
+        use(tensor.MultiplyMovingPairs, PE, psum(512), pairs(512), True, WHOLE_ARRAY), 512, 512
     ),
-    "load fp8 pairs": (use(tensor.LoadStationaryPairs, PE, pairs(128), 0), 32, 32),
+    "load fp8 pairs": (use(tensor.LoadStationaryPairs, PE, pairs(128), WHOLE_ARRAY), 32, 32),
     "transpose bf16 by matmul": (
-        use(tensor.TransposeMoving, PE, psum(128, BF16), sbuf(128, BF16), False, 0, 0), 128, 128
+        use(tensor.TransposeMoving, PE, psum(128, BF16), sbuf(128, BF16), False, WHOLE_ARRAY),
+        *(128, 128),
     ),
     "matmul mx": (
-        use(mx.MultiplyMovingMx, PE, psum(512), sbuf(512, X4), sbuf(512, "uint8"), True, 0),
+        use(
+            *(mx.MultiplyMovingMx, PE, psum(512), sbuf(512, X4), sbuf(512, "uint8")),
+            *(True, WHOLE_ARRAY),
+        ),
         512, 512
     ),
-    "load mx": (use(mx.LoadStationaryMx, PE, sbuf(128, X4), sbuf(128, "uint8"), 0), 32, 32),
+    "load mx": (
+        use(mx.LoadStationaryMx, PE, sbuf(128, X4), sbuf(128, "uint8"), WHOLE_ARRAY), 32, 32
+    ),
     "quantize mx": (
         use(mx.QuantizeMx, V, sbuf(512, X4), sbuf(2048, BF16), sbuf(512, "uint8")), 512, 512
     ),

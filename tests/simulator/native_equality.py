@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from tiles import FLOATS, INTEGERS, State, empty
 
+from isa.array_tiles import WHOLE_ARRAY
 from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine import MACHINE_INSTRUCTIONS
@@ -148,5 +149,5 @@ def in_parts(call: Any) -> None:
 def loaded(stationary: Array) -> State:
     """A core with a tile in the PE array."""
     state = State(Engine.tensor)
-    fixed(LoadStationary, Engine.tensor, state, (stationary, 0, 0), native=False)()
+    fixed(LoadStationary, Engine.tensor, state, (stationary, WHOLE_ARRAY), native=False)()
     return state

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from hypothesis import strategies as st
 from timing_programs import Builder, hbm, psum, sbuf
 
 from isa.alu import ACTIVATIONS, ALU
+from isa.array_tiles import WHOLE_ARRAY, ArrayTile
 from isa.enums import DgeMode, Engine, ReduceCommand
 from isa.machine import control, elementwise, gpsimd, scalar, tensor
 from simulator.timing.assumptions import Assumptions
@@ -33,6 +35,15 @@ def add(b, engine, columns, **semaphores):
     b.add(elementwise.TensorTensor, engine, a, a, a, ALU["add"], **semaphores)
 
 
+PARTS = ArrayTile(0, 0, 64, 128), ArrayTile(64, 0, 32, 128), ArrayTile(0, 32, 128, 32)
+"""The second is apart from the first, the third from neither."""
+
+
+def product_in(part, b, n, f, kw):
+    b.add(tensor.LoadStationary, PE, sbuf(32), part)
+    b.add(tensor.MultiplyMoving, PE, psum(n), sbuf(n), True, part, **kw)
+
+
 KINDS = {
     "vector": lambda b, n, f, kw: add(b, DVE, n, **kw),
     "gpsimd": lambda b, n, f, kw: add(b, POOL, n, **kw),
@@ -48,10 +59,11 @@ KINDS = {
     "store": lambda b, n, f, kw: b.load(
         hbm(128, n, 4096), sbuf(n), mode=DgeMode.none, engine=POOL, **kw
     ),
-    "tile": lambda b, n, f, kw: b.add(tensor.LoadStationary, PE, sbuf(128), 0, 0, **kw),
+    "tile": lambda b, n, f, kw: b.add(tensor.LoadStationary, PE, sbuf(128), WHOLE_ARRAY, **kw),
     "product": lambda b, n, f, kw: b.add(
-        tensor.MultiplyMoving, PE, psum(n), sbuf(n), True, 0, 0, **kw
+        tensor.MultiplyMoving, PE, psum(n), sbuf(n), True, WHOLE_ARRAY, **kw
     ),
+    **{f"product in {part.name}": partial(product_in, part) for part in PARTS},
     "nop": lambda b, n, f, kw: b.add(control.Nop, SP, **kw),
 }
 

@@ -10,6 +10,7 @@ from random_timed_programs import ACT, ALONE, DVE, NO_MORE, PE, POOL, add, built
 from timing_programs import Builder, hbm, program, psum, sbuf
 
 from isa.alu import ACTIVATIONS, ALU
+from isa.array_tiles import WHOLE_ARRAY
 from isa.enums import DgeMode, ReduceCommand
 from isa.machine import control, elementwise, gpsimd, scalar, tensor
 from isa.target import TARGETS
@@ -109,7 +110,7 @@ def test_tables_are_charged_to_the_lines_that_switch():
 def test_throttling_and_shared_ports_are_on_the_path():
     b = Builder()
     for _ in range(8):
-        b.add(tensor.MultiplyMoving, PE, psum(512), sbuf(512, "bfloat16"), True, 0, 0)
+        b.add(tensor.MultiplyMoving, PE, psum(512), sbuf(512, "bfloat16"), True, WHOLE_ARRAY)
     found, timeline = causes(b.program())
     assert found[Cause.THROTTLING] == pytest.approx(timeline.cores[0].throttled)
     b = Builder("trn1")

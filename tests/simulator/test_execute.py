@@ -8,6 +8,7 @@ import pytest
 from programs import Builder, contiguous, hbm, psum, reg, sbuf
 
 from isa.alu import ACTIVATIONS, ALU
+from isa.array_tiles import WHOLE_ARRAY
 from isa.enums import Condition, Engine, ReduceCommand, RegisterOperation
 from isa.errors import NeuronError
 from isa.machine import control, elementwise, scalar, tensor, vector
@@ -127,9 +128,9 @@ def test_matmul_accumulates_over_k() -> None:
                 hbm(source, "bfloat16", dims, element=k * 128 * width),
                 updates=((0, 1),),
             )
-        b.add(E.tensor, tensor.LoadStationary, left, 0, 0, waits=((0, 2),))
+        b.add(E.tensor, tensor.LoadStationary, left, WHOLE_ARRAY, waits=((0, 2),))
         last = ((1, 1),) if k == k_tiles - 1 else ()
-        b.add(E.tensor, tensor.MultiplyMoving, acc, right, k > 0, 0, 0, updates=last)
+        b.add(E.tensor, tensor.MultiplyMoving, acc, right, k > 0, WHOLE_ARRAY, updates=last)
     b.begin(E.vector, row)
     b.add(E.vector, elementwise.TensorCopy, row, acc, waits=((1, 1),), updates=((2, 1),))
     b.dma(E.gpsimd, hbm(out, "float32", contiguous((m, n))), row, waits=((2, 1),))

@@ -7,6 +7,7 @@ import pytest
 from native_equality import assert_equal, is_native, loaded, patterns
 from tiles import FLOATS, Array, State, empty, tile, wide
 
+from isa.array_tiles import WHOLE_ARRAY, ArrayTile
 from isa.enums import Engine
 from isa.errors import NeuronError
 from isa.machine.tensor import (
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.skipif(blocking() is None, reason="there is no LLVM")
 
 def assert_product(stationary: Array, dst: Array, moving: Array, accumulate: bool) -> None:
     """Multiply on both backends and compare."""
-    values = (dst, moving, accumulate, 0, 0)
+    values = (dst, moving, accumulate, WHOLE_ARRAY)
     assert is_native("MultiplyMoving", Engine.tensor, values)
     with quiet():
         assert_equal("MultiplyMoving", *values, engine=Engine.tensor, state=loaded(stationary))
@@ -143,9 +144,11 @@ def test_pairs_of_fp8(accumulate: bool) -> None:
         dst = tile(rng, "float32", rows, columns)
         for native_load in (False, True):
             state = State(Engine.tensor)
-            load = fixed(LoadStationaryPairs, Engine.tensor, state, (a, 0), native=native_load)
+            load = fixed(
+                LoadStationaryPairs, Engine.tensor, state, (a, WHOLE_ARRAY), native=native_load
+            )
             load()
-            values = (dst, b, accumulate, 0)
+            values = (dst, b, accumulate, WHOLE_ARRAY)
             assert is_native("MultiplyMovingPairs", Engine.tensor, values)
             with quiet():
                 assert_equal("MultiplyMovingPairs", *values, engine=Engine.tensor, state=state)
@@ -155,7 +158,7 @@ def test_zeros_and_ones() -> None:
     rng = np.random.default_rng(9)
     a, b = tile(rng, "float32", 40, 24), tile(rng, "float32", 40, 70)
     b[...] = rng.integers(0, 2, b.shape)
-    values = (tile(rng, "float32", 24, 70), b, True, 0, 0)
+    values = (tile(rng, "float32", 24, 70), b, True, WHOLE_ARRAY)
     assert is_native("MultiplyMovingOneZero", Engine.tensor, values)
     assert_equal("MultiplyMovingOneZero", *values, engine=Engine.tensor, state=loaded(a))
 
@@ -164,17 +167,17 @@ def test_zeros_and_ones() -> None:
 def test_loading_keeps_the_tile(dtype: str) -> None:
     """Native loads in the memory of the tile before, of the same and of other shapes."""
     rng = np.random.default_rng(10)
-    state = State(Engine.tensor)
+    state, corner = State(Engine.tensor), ArrayTile(0, 64, 128, 64)
     for shape in ((128, 128), (128, 128), (7, 30), (33, 4, 5)):
         source = patterns(rng, dtype, *shape)
         if len(shape) == 3:
             source = source.transpose(0, 2, 1)
-        fixed(LoadStationary, Engine.tensor, state, (source, 0, 32), native=True)()
-        held = state.stationary.get((0, 32))
+        fixed(LoadStationary, Engine.tensor, state, (source, corner), native=True)()
+        held = state.stationary.get(corner)
         assert type(held) is matmul.HeldTile
         flat = np.ascontiguousarray(bits(source)).reshape(shape[0], -1)
         np.testing.assert_array_equal(bits(held.tile), flat)
-        state.stationary[0, 0] = StationaryTile(held.tile.copy())
+        state.stationary[WHOLE_ARRAY] = StationaryTile(held.tile.copy())
         turned = empty(dtype, *held.tile.shape[::-1])
         fixed(TransposeStationary, Engine.tensor, state, (turned, 0, False), native=True)()
         np.testing.assert_array_equal(bits(turned), flat.T)
@@ -187,11 +190,11 @@ def test_a_tile_is_where_it_was_loaded_last() -> None:
     moving = tile(rng, "bfloat16", 16, 40)
     for native_load in (False, True, False, False, True):
         stationary = tile(rng, "bfloat16", 16, 24)
-        fixed(LoadStationary, Engine.tensor, state, (stationary, 0, 0), native=native_load)()
+        fixed(LoadStationary, Engine.tensor, state, (stationary, WHOLE_ARRAY), native=native_load)()
         results = []
         for native_code in (True, False):
             dst = empty("float32", 24, 40)
-            values = (dst, moving, False, 0, 0)
+            values = (dst, moving, False, WHOLE_ARRAY)
             fixed(MultiplyMoving, Engine.tensor, state, values, native=native_code)()
             results.append(dst)
         np.testing.assert_array_equal(results[0], in_short_chains(stationary, moving))
@@ -202,7 +205,7 @@ def test_a_tile_of_another_shape_is_refused() -> None:
     rng = np.random.default_rng(12)
     dst, moving = empty("float32", 24, 40), tile(rng, "bfloat16", 16, 40)
     before = dst.tobytes()
-    values = (dst, moving, False, 0, 0)
+    values = (dst, moving, False, WHOLE_ARRAY)
     for state in (State(Engine.tensor), loaded(tile(rng, "bfloat16", 15, 24))):
         bound = fixed(MultiplyMoving, Engine.tensor, state, values, native=True)
         for job in bound.jobs:  # as the native program loop does
@@ -221,12 +224,14 @@ def test_a_tile_of_another_shape_is_refused() -> None:
 def test_nothing_is_loaded_after_a_reset() -> None:
     rng = np.random.default_rng(13)
     state = State(Engine.tensor)
-    call = fixed(LoadStationary, Engine.tensor, state, (tile(rng, "int8", 4, 5), 0, 0), native=True)
+    call = fixed(
+        LoadStationary, Engine.tensor, state, (tile(rng, "int8", 4, 5), WHOLE_ARRAY), native=True
+    )
     for _ in range(2):
         call()
-        assert state.stationary.get((0, 0)) is not None
+        assert state.stationary.get(WHOLE_ARRAY) is not None
         state.stationary.clear()
-        assert state.stationary.get((0, 0)) is None
+        assert state.stationary.get(WHOLE_ARRAY) is None
 
 
 def test_code_is_a_function_of_the_description() -> None:
@@ -249,8 +254,8 @@ def test_parts_of_a_product(columns: int, rows: int, dtype: str) -> None:
         dst = empty("float32", rows, columns)
         most = 1
         for row, values in (
-            (LoadStationary, (stationary, 0, 0)),
-            (MultiplyMoving, (dst, moving, False, 0, 0)),
+            (LoadStationary, (stationary, WHOLE_ARRAY)),
+            (MultiplyMoving, (dst, moving, False, WHOLE_ARRAY)),
         ):
             bound = fixed(row, Engine.tensor, state, values, native=True)
             for job in bound.jobs:  # type: ignore[attr-defined]
@@ -260,7 +265,7 @@ def test_parts_of_a_product(columns: int, rows: int, dtype: str) -> None:
                 for words in reversed(divided):
                     job.function(words)
         assert most == threads or (rows == 24 and columns < 96)
-        held = state.stationary.get((0, 0))
+        held = state.stationary.get(WHOLE_ARRAY)
         np.testing.assert_array_equal(bits(held.tile), bits(stationary))
         results.append(dst.tobytes())
     assert len(set(results)) == 1

@@ -16,6 +16,7 @@ from tiles import State, empty, tile
 from vector_rows import VECTOR_ROWS
 
 from isa.alu import ACTIVATIONS, ALU
+from isa.array_tiles import WHOLE_ARRAY
 from isa.enums import Engine, ReduceCommand
 from isa.machine.tensor import LoadStationary
 from isa.object_cache import Cache
@@ -76,10 +77,12 @@ def test_products(level: CpuLevel, dtype: str) -> None:
         for output, depth, rows, columns in (("float32", 31, 21, 75), ("bfloat16", 40, 9, 13)):
             a, b = make(rng, dtype, depth, rows), make(rng, dtype, depth, columns)
             state = State(Engine.tensor)
-            fixed(LoadStationary, Engine.tensor, state, (a, 0, 0), native=True)()
-            assert type(state.stationary.get((0, 0))) is matmul.HeldTile
+            fixed(LoadStationary, Engine.tensor, state, (a, WHOLE_ARRAY), native=True)()
+            assert type(state.stationary.get(WHOLE_ARRAY)) is matmul.HeldTile
             dst = tile(rng, output, rows, columns)
-            assert_as_numpy("MultiplyMoving", dst, b, True, 0, 0, engine=Engine.tensor, state=state)
+            assert_as_numpy(
+                "MultiplyMoving", dst, b, True, WHOLE_ARRAY, engine=Engine.tensor, state=state
+            )
 
 
 @pytest.mark.parametrize("name", ("add", "maximum", "greater_equal", "right_shift", "power"))
@@ -95,10 +98,10 @@ def test_transpositions_by_a_streamed_matrix(level: CpuLevel) -> None:
     rng = np.random.default_rng(7)
     source, moving = tile(rng, "bfloat16", 45, 20), empty("bfloat16", 45, 45)
     state = State(Engine.tensor)
-    fixed(LoadStationary, Engine.tensor, state, (source, 0, 0), native=True)()
+    fixed(LoadStationary, Engine.tensor, state, (source, WHOLE_ARRAY), native=True)()
     for order in (np.arange(45), np.roll(np.arange(45), 1), np.arange(45)):
         moving[...] = np.eye(45)[:, order]
-        values = (empty("bfloat16", 20, 45), moving, False, 0, 0)
+        values = (empty("bfloat16", 20, 45), moving, False, WHOLE_ARRAY)
         assert_as_numpy("TransposeMoving", *values, engine=Engine.tensor, state=state)
         np.testing.assert_array_equal(bits(values[0]), bits(source).T[:, order])
 

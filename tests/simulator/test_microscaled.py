@@ -12,6 +12,7 @@ from programs import Builder, contiguous, hbm, psum, sbuf
 from test_native_program import assert_same
 from tiles import FLOATS, State, empty
 
+from isa.array_tiles import WHOLE_ARRAY
 from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.errors import NeuronError
@@ -53,7 +54,7 @@ def both_states(tile: Array, scale: Array) -> list[Any]:
     for native in (False, True):
         state: Any = State(E.tensor)
         with quiet():
-            fixed(row, E.tensor, state, (tile, scale, 0), native)()
+            fixed(row, E.tensor, state, (tile, scale, WHOLE_ARRAY), native)()
         found.append(state)
     return found
 
@@ -68,7 +69,7 @@ def test_products(left: str, right: str, k: int, m: int, n: int, lowest: tuple[i
     rng = np.random.default_rng(k + m)
     states = both_states(words(rng, left, k, m), scales(rng, k, m, lowest=lowest[0]))
     if lowest[0]:
-        assert states[1].stationary.get((0, 0)).tile.dtype == ml_dtypes.bfloat16
+        assert states[1].stationary.get(WHOLE_ARRAY).tile.dtype == ml_dtypes.bfloat16
     moving, scale = words(rng, right, k, n), scales(rng, k, n, lowest=lowest[1])
     row = MACHINE_INSTRUCTIONS["MultiplyMovingMx"]
     for dtype, accumulate in (("float32", False), ("float32", True), ("bfloat16", False)):
@@ -77,7 +78,7 @@ def test_products(left: str, right: str, k: int, m: int, n: int, lowest: tuple[i
         for native, state in enumerate(states):
             dst = empty(dtype, m, n)
             bits(dst)[...] = start
-            values = dst, moving, scale, accumulate, 0
+            values = dst, moving, scale, accumulate, WHOLE_ARRAY
             assert is_native(row.name, E.tensor, values)
             with quiet():
                 fixed(row, E.tensor, state, values, bool(native))()
@@ -88,7 +89,7 @@ def test_products(left: str, right: str, k: int, m: int, n: int, lowest: tuple[i
 def test_the_loaded_tile_is_the_dequantised_one() -> None:
     rng = np.random.default_rng(3)
     tiles = [
-        state.stationary.get((0, 0)).tile
+        state.stationary.get(WHOLE_ARRAY).tile
         for state in both_states(words(rng, PACKED[0], 64, 9), scales(rng, 64, 9, lowest=10))
     ]
     assert tiles[0].shape == (256, 9)
@@ -115,14 +116,15 @@ def test_products_of_the_smallest_scales() -> None:
     (_, state) = both_states(tile, small)
     dst = empty("float32", 1, 1)
     with quiet():
-        values = (dst, moving, large, False, 0)
+        values = (dst, moving, large, False, WHOLE_ARRAY)
         fixed(MACHINE_INSTRUCTIONS["MultiplyMovingMx"], E.tensor, state, values, True)()
     assert dst[0, 0] == 32 * 2.0 ** (-16 - 127 + 240 - 127)
 
 
 def test_without_a_loaded_tile_a_product_is_an_error() -> None:
     rng = np.random.default_rng(3)
-    values = empty("float32", 9, 7), words(rng, PACKED[0], 64, 7), scales(rng, 64, 7), False, 0
+    operands = empty("float32", 9, 7), words(rng, PACKED[0], 64, 7), scales(rng, 64, 7)
+    values = *operands, False, WHOLE_ARRAY
     state: Any = State(E.tensor)
     call = fixed(MACHINE_INSTRUCTIONS["MultiplyMovingMx"], E.tensor, state, values, True)
     with quiet(), pytest.raises(NeuronError, match="No stationary tile"):
@@ -178,8 +180,8 @@ def product(columns: int) -> Program:
         rows = sbuf("uint8", 16384, 4, m, start=32 * quadrant)
         b.dma(E.vector, rows, hbm(s, "uint8", contiguous((4, m)), element=4 * m * quadrant))
     b.add(E.vector, mx.QuantizeMx, data, source, scale, updates=((0, 1),))
-    b.add(E.tensor, mx.LoadStationaryMx, weight, weight_scale, 0, waits=((0, 1),))
-    b.add(E.tensor, mx.MultiplyMovingMx, result, data, scale, False, 0, updates=((1, 1),))
+    b.add(E.tensor, mx.LoadStationaryMx, weight, weight_scale, WHOLE_ARRAY, waits=((0, 1),))
+    b.add(E.tensor, mx.MultiplyMovingMx, result, data, scale, False, WHOLE_ARRAY, updates=((1, 1),))
     b.add(E.vector, MACHINE_INSTRUCTIONS["TensorCopy"], copied, result, waits=((1, 1),))
     b.dma(E.vector, hbm(out, "float32", contiguous((m, columns))), copied)
     return b.finish()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from programs import Builder, contiguous, hbm, psum, sbuf
 
+from isa.array_tiles import WHOLE_ARRAY
 from isa.enums import Engine as E
 from isa.errors import NeuronError
 from isa.machine import elementwise, tensor
@@ -32,8 +33,8 @@ def product(depth: int, loaded_rows: int) -> Program:
         b.begin(E.sync, place)
         b.dma(E.sync, place, hbm(source, "bfloat16", contiguous((rows, width))), updates=((0, 1),))
     part = sbuf("bfloat16", 0, loaded_rows, 40)
-    b.add(E.tensor, tensor.LoadStationary, part, 0, 0, waits=((0, 2),))
-    b.add(E.tensor, tensor.MultiplyMoving, acc, right, False, 0, 0, updates=((1, 1),))
+    b.add(E.tensor, tensor.LoadStationary, part, WHOLE_ARRAY, waits=((0, 2),))
+    b.add(E.tensor, tensor.MultiplyMoving, acc, right, False, WHOLE_ARRAY, updates=((1, 1),))
     b.begin(E.vector, row)
     b.add(E.vector, elementwise.TensorCopy, row, acc, waits=((1, 1),), updates=((2, 1),))
     b.dma(E.gpsimd, hbm(out, "float32", contiguous((40, 70))), row, waits=((2, 1),))

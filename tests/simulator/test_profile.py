@@ -19,6 +19,7 @@ from timing_programs import (
 )
 
 from isa.alu import ALU
+from isa.array_tiles import WHOLE_ARRAY
 from isa.enums import DgeMode, Engine
 from isa.errors import NeuronError
 from isa.files.stream import Stream, in_columns
@@ -40,8 +41,8 @@ def engine(report, name):
 def multiplications(count, n=512, dtype="bfloat16", target="trn2"):
     b = Builder(target)
     for _ in range(count):
-        b.add(tensor.LoadStationary, PE, sbuf(128, dtype), 0, 0, line=1)
-        b.add(tensor.MultiplyMoving, PE, psum(n), sbuf(n, dtype), True, 0, 0, line=2)
+        b.add(tensor.LoadStationary, PE, sbuf(128, dtype), WHOLE_ARRAY, line=1)
+        b.add(tensor.MultiplyMoving, PE, psum(n), sbuf(n, dtype), True, WHOLE_ARRAY, line=2)
     return b.program()
 
 

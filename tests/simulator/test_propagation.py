@@ -8,6 +8,7 @@ from partly_loaded import E, F, Kernel, P
 from programs import contiguous, hbm, psum, sbuf
 
 from isa.alu import ACTIVATIONS, ALU
+from isa.array_tiles import WHOLE_ARRAY
 from isa.enums import ReduceCommand
 from isa.errors import NeuronError
 from isa.machine import elementwise, gpsimd, scalar, tensor, vector
@@ -29,8 +30,8 @@ def test_matmul_taints_rows_and_columns() -> None:
         k.add(elementwise.Memset, ones, 1.0)
         k.b.begin(E.gpsimd, dst)
         left, right = (k.source, ones) if stationary_first else (ones, k.source)
-        k.add(tensor.LoadStationary, left, 0, 0)
-        k.add(tensor.MultiplyMoving, dst, right, False, 0, 0)
+        k.add(tensor.LoadStationary, left, WHOLE_ARRAY)
+        k.add(tensor.MultiplyMoving, dst, right, False, WHOLE_ARRAY)
         copy = k.tile(F, F)
         k.add(elementwise.TensorCopy, copy, dst)
         k.store(copy, (F, F))
@@ -45,8 +46,8 @@ def test_accumulating_into_nothing() -> None:
     k = Kernel()
     dst = psum("float32", 0, F, F)
     k.b.begin(E.gpsimd, dst)
-    k.add(tensor.LoadStationary, k.source, 0, 0)
-    k.add(tensor.MultiplyMoving, dst, k.source, True, 0, 0)
+    k.add(tensor.LoadStationary, k.source, WHOLE_ARRAY)
+    k.add(tensor.MultiplyMoving, dst, k.source, True, WHOLE_ARRAY)
     copy = k.tile(F, F)
     k.add(elementwise.TensorCopy, copy, dst)
     k.store(copy, (F, F))
@@ -59,7 +60,7 @@ def test_transposes_move_marks() -> None:
         dst = psum("float32", 0, F, P) if on_tensor_engine else k.tile(P, F)
         if on_tensor_engine:
             k.b.begin(E.gpsimd, dst)
-            k.add(tensor.LoadStationary, k.source, 0, 0)
+            k.add(tensor.LoadStationary, k.source, WHOLE_ARRAY)
             k.add(tensor.TransposeStationary, dst, 0, False)
         else:
             k.add(vector.Transpose32, dst, k.source)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from programs import Builder, contiguous, hbm, reg, sbuf
 
+from isa.array_tiles import WHOLE_ARRAY, ArrayTile
 from isa.enums import Engine, Memory
 from isa.machine import control, elementwise, tensor
 from isa.program import Program
@@ -52,22 +53,22 @@ class Array2D:
     def instruction(self, looped: bool) -> None:
         add, choose = self.builder.add, self.random.choice
         moves = looped and self.random.random() < 0.5
-        corner = choose(((0, 0), (0, 0), (32, 64)))
+        part = choose((WHOLE_ARRAY, WHOLE_ARRAY, ArrayTile(32, 64, 32, 64)))
         kind = self.random.randrange(9)
-        if kind < 3 or corner not in self.loaded:
+        if kind < 3 or part not in self.loaded:
             depth, columns = choose((32, 64, 128)), choose((8, 40, 64, 128))
-            self.loaded[corner] = depth, columns
+            self.loaded[part] = depth, columns
             source = self.tile(depth, columns, moves)
-            add(E.tensor, tensor.LoadStationary, source, *corner)
+            add(E.tensor, tensor.LoadStationary, source, part)
             return
-        depth, columns = self.loaded[corner]
+        depth, columns = self.loaded[part]
         if kind < 6:
             width = choose((8, 64, 130))
             dst, moving = self.result(columns, width, moves), self.tile(depth, width, moves)
             accumulate = self.random.random() < 0.7
-            add(E.tensor, tensor.MultiplyMoving, dst, moving, accumulate, *corner)
-        elif kind == 6 and (0, 0) in self.loaded:
-            depth, columns = self.loaded[0, 0]
+            add(E.tensor, tensor.MultiplyMoving, dst, moving, accumulate, part)
+        elif kind == 6 and WHOLE_ARRAY in self.loaded:
+            depth, columns = self.loaded[WHOLE_ARRAY]
             start = choose(range(0, ROWS - columns + 1, 32))
             offset = 2 * self.random.randrange(2 * COLUMNS - depth)
             dst = sbuf("bfloat16", offset, columns, depth, start=start, memory=Memory.psum)
@@ -186,8 +187,8 @@ def test_a_tile_that_is_loaded_again_is_what_its_memory_holds_then(
         b.begin(E.tensor, place)
         if number == 2:
             b.add(E.tensor, elementwise.TensorCopy, first, second)
-        b.add(E.tensor, tensor.LoadStationary, first, 0, 0)
-        b.add(E.tensor, tensor.MultiplyMoving, place, moving, False, 0, 0)
+        b.add(E.tensor, tensor.LoadStationary, first, WHOLE_ARRAY)
+        b.add(E.tensor, tensor.MultiplyMoving, place, moving, False, WHOLE_ARRAY)
     for number, place in enumerate(sums):
         copied = sbuf("float32", 8192 + 128 * number, 128, 32)
         b.add(E.tensor, elementwise.TensorCopy, copied, place)
@@ -215,8 +216,8 @@ def test_a_queue_that_is_full_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     b.dma(E.tensor, tiles, hbm(a, "bfloat16", contiguous((64, 96))))
     stationary, moving = sbuf("bfloat16", 0, 64, 64), sbuf("bfloat16", 128, 64, 32)
     for number in range(products_count):
-        b.add(E.tensor, tensor.LoadStationary, stationary, 0, 0)
-        b.add(E.tensor, tensor.MultiplyMoving, sums, moving, number > 0, 0, 0)
+        b.add(E.tensor, tensor.LoadStationary, stationary, WHOLE_ARRAY)
+        b.add(E.tensor, tensor.MultiplyMoving, sums, moving, number > 0, WHOLE_ARRAY)
     b.add(E.tensor, elementwise.TensorCopy, row, sums)
     b.dma(E.tensor, hbm(out, "float32", contiguous((64, 32))), row)
     program = b.finish()

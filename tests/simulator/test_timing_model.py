@@ -29,6 +29,7 @@ from timing_programs import (
 )
 
 from isa.access import AccessPattern
+from isa.array_tiles import ARRAY_TILES, WHOLE_ARRAY, ArrayTile
 from isa.enums import DgeMode, Memory
 from isa.errors import NeuronError
 from isa.machine import control, elementwise, tensor
@@ -227,6 +228,7 @@ def pipelines(draw):
     mode = DgeMode.none if b.target == "trn1" else draw(st.sampled_from(list(DgeMode)[2:]))
     engines = draw(st.lists(st.sampled_from([DVE, ACT, PE]), unique=True, max_size=3))
     tile = sbuf(columns, partitions=partitions)
+    part = draw(st.sampled_from(ARRAY_TILES))
     stages = [SP, *engines, POOL]
     for link, consumer in enumerate(stages[1:]):
         depth = draw(st.integers(1, 3))
@@ -250,7 +252,7 @@ def pipelines(draw):
         elif engine is PE:
             moving = sbuf(min(columns, 512), partitions=partitions)
             dst = psum(min(columns, 512))
-            b.add(tensor.MultiplyMoving, PE, dst, moving, True, 0, 0, **options)
+            b.add(tensor.MultiplyMoving, PE, dst, moving, True, part, **options)
         elif engine is ACT:
             activate(b, tile, tile, draw(st.sampled_from(["exp", "square"])), **options)
         else:
@@ -278,6 +280,51 @@ def test_properties_of_any_timeline(built):
             for start, end, *_ in track.spans:
                 assert ends - 1e-6 <= start <= end
                 ends = end
+
+
+def products(*parts, columns=512):
+    """A product in each of these parts of the array, each with a tile of its own."""
+    b = Builder()
+    for part in parts:
+        b.add(tensor.LoadStationary, PE, sbuf(32, "bfloat16"), part)
+        b.add(tensor.MultiplyMoving, PE, psum(columns), sbuf(columns, "bfloat16"), True, part)
+    return b.program()
+
+
+QUARTERS = [ArrayTile(0, column, 128, 32) for column in range(0, 128, 32)]
+
+
+def test_products_in_parts_of_the_array_run_beside_each_other():
+    """SDK nki.isa.nc_matmul, "Tiling mode": products in other parts run in parallel. Each is issued
+    64 cycles after the one before; 512 columns take 512 cycles and more."""
+    alone = simulate(products(QUARTERS[0])).total_ns
+    four = simulate(products(*QUARTERS)).total_ns
+    assert four - alone == pytest.approx(3 * 64 / 2.4)
+    rows = [ArrayTile(row, 0, 32, 128) for row in range(0, 128, 32)]
+    assert simulate(products(*rows)).total_ns == four
+
+
+def test_products_in_one_part_or_in_parts_that_meet_follow_each_other():
+    alone = simulate(products(QUARTERS[0])).total_ns
+    follows = simulate(products(WHOLE_ARRAY, WHOLE_ARRAY)).total_ns
+    assert follows - alone > 512 / 2.4
+    for pair in (
+        (QUARTERS[0], QUARTERS[0]),
+        (WHOLE_ARRAY, QUARTERS[1]),
+        (QUARTERS[1], WHOLE_ARRAY),
+        (ArrayTile(0, 0, 64, 128), QUARTERS[3]),
+    ):
+        assert simulate(products(*pair)).total_ns == follows
+
+
+def test_an_engine_is_not_busy_twice_while_products_run_beside_each_other():
+    timeline = simulate(products(*QUARTERS, *QUARTERS))
+    (core,) = timeline.cores
+    busy = core.engines[PE].busy
+    assert 2 * 512 / 2.4 < busy <= core.engines[PE].active
+    assert {track.name for track in core.tracks if track.spans} >= {
+        f"tensor {part.name}" for part in QUARTERS
+    }
 
 
 def test_spans_may_be_left_out():

@@ -8,6 +8,7 @@ import pytest
 from native_equality import assert_equal, is_native, loaded, patterns
 from tiles import empty, tile
 
+from isa.array_tiles import WHOLE_ARRAY
 from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.errors import NeuronError
@@ -48,7 +49,7 @@ def test_transposing_by_a_moving_tile() -> None:
         source = patterns(rng, dtype, 33, 20)
         state = loaded(source)
         moving, dst = empty("bfloat16", 33, 33), empty(dtype, 20, 33)
-        values = (dst, moving, False, 0, 0)
+        values = (dst, moving, False, WHOLE_ARRAY)
         assert is_native("TransposeMoving", Engine.tensor, values)
         call = fixed(TransposeMoving, Engine.tensor, state, values, native=True)
         for order in (np.arange(33), rng.permutation(33)):
@@ -62,4 +63,4 @@ def test_transposing_by_a_moving_tile() -> None:
         assert caught.value.code == "value-not-allowed"
         wide = empty("float32", 20, 33)
         moving[...] = np.eye(33)
-        assert_equal("TransposeMoving", wide, moving, False, 0, 0, state=loaded(source))
+        assert_equal("TransposeMoving", wide, moving, False, WHOLE_ARRAY, state=loaded(source))

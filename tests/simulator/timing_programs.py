@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from isa.access import AccessPattern
 from isa.alu import ACTIVATIONS
+from isa.array_tiles import WHOLE_ARRAY
 from isa.enums import DgeMode, Engine, Memory, OobMode, ReduceCommand
 from isa.machine import control, dma, elementwise, scalar, tensor
 from isa.program import (
@@ -113,9 +114,11 @@ def matmul_loads_inside(tiles, depth, mode=DgeMode.hwdge, buffers=4):
     b.end(sync)
     pe = _multiply(b, tiles, depth, buffers)[0]
     b.streams[pe][0].updates = ((FREE_LHS, buffers), (FREE_RHS, buffers))
-    b.add(tensor.LoadStationary, pe, sbuf(128), 0, 0, waits=[(LHS, 1)], updates=[(FREE_LHS, 1)])
     b.add(
-        tensor.MultiplyMoving, pe, psum(512), sbuf(512), True, 0, 0,
+        tensor.LoadStationary, pe, sbuf(128), WHOLE_ARRAY, waits=[(LHS, 1)], updates=[(FREE_LHS, 1)]
+    )
+    b.add(
+        tensor.MultiplyMoving, pe, psum(512), sbuf(512), True, WHOLE_ARRAY,
         waits=[(RHS, 1)], updates=[(FREE_RHS, 1)], line=3,
     )  # fmt: skip
     _finish_tiles(b, tiles)
@@ -142,9 +145,9 @@ def matmul_hoisted_loads(rows, columns, depth, mode=DgeMode.hwdge):
     b.loop(pe, columns)
     b.add(control.Nop, pe, waits=[(FREE_SUM, 1)])
     b.loop(pe, depth)
-    b.add(tensor.LoadStationary, pe, sbuf(128), 0, 0)
+    b.add(tensor.LoadStationary, pe, sbuf(128), WHOLE_ARRAY)
     b.add(
-        tensor.MultiplyMoving, pe, psum(512), sbuf(512), True, 0, 0,
+        tensor.MultiplyMoving, pe, psum(512), sbuf(512), True, WHOLE_ARRAY,
         waits=[(RHS, 1)], updates=[(FREE_RHS, 1)], line=3,
     )  # fmt: skip
     b.end(pe)
@@ -201,5 +204,5 @@ def activate(b, dst, src, function="exp", **options):
 def multiply(b, n=512, dtype="bfloat16", load=True):
     """Add a product, and the load of its tile, to a stream of the tensor engine."""
     if load:
-        b.add(tensor.LoadStationary, PE, sbuf(128, dtype), 0, 0)
-    b.add(tensor.MultiplyMoving, PE, psum(n), sbuf(n, dtype), True, 0, 0)
+        b.add(tensor.LoadStationary, PE, sbuf(128, dtype), WHOLE_ARRAY)
+    b.add(tensor.MultiplyMoving, PE, psum(n), sbuf(n, dtype), True, WHOLE_ARRAY)

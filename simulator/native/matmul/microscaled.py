@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from isa.array_tiles import ArrayTile
 from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine import mx
@@ -332,7 +333,9 @@ def _suiting(function: Function, view: Array, scale: Array, at: int, *loaded: in
 
 
 @plans(mx.LoadStationaryMx)
-def load_stationary_mx(engine: Engine, src: Array, scale: Array, row: int) -> FunctionPlan | None:
+def load_stationary_mx(
+    engine: Engine, src: Array, scale: Array, place: ArrayTile
+) -> FunctionPlan | None:
     """A packed tile is loaded: its values are made where the tile is held."""
     functions = _packed(src, scale, loaded=False)
     load = load_plan(_stand_in(src), LANES * src.shape[0])
@@ -341,10 +344,10 @@ def load_stationary_mx(engine: Engine, src: Array, scale: Array, row: int) -> Fu
     dequantize, suits = functions
 
     def bind(state: CoreState, values: Sequence[Any]) -> Bound | None:
-        src, scale, row = values
+        src, scale, place = values
         if src is None or scale is None:
             return None
-        held = resident(state, (row,))
+        held = resident(state, place)
         jobs = [_dequantizing(dequantize, held.copy, src, scale, 0), load.in_place(held)]
         guard = _suiting(suits, src, scale, 1)
         refuse = partial(KERNELS[mx.LoadStationaryMx.name], state, *values)
@@ -355,7 +358,7 @@ def load_stationary_mx(engine: Engine, src: Array, scale: Array, row: int) -> Fu
 
 @plans(mx.MultiplyMovingMx)
 def multiply_moving_mx(
-    engine: Engine, dst: Array, moving: Array, scale: Array, accumulate: bool, row: int
+    engine: Engine, dst: Array, moving: Array, scale: Array, accumulate: bool, place: ArrayTile
 ) -> FunctionPlan | None:
     """A packed tile is multiplied by: by its values, in memory that instructions share."""
     functions = _packed(moving, scale, loaded=True)
@@ -366,13 +369,13 @@ def multiply_moving_mx(
     dequantize, suits = functions
 
     def bind(state: CoreState, values: Sequence[Any]) -> Bound | None:
-        dst, moving, scale, accumulate, row = values
+        dst, moving, scale, accumulate, place = values
         if dst is None or moving is None or scale is None:
             return None
-        held = resident(state, (row,))
+        held = resident(state, place)
         shape = LANES * moving.shape[0], moving.size // moving.shape[0]
         streamed = held.scratch("dequantized", shape, DTYPES[_VALUES].numpy)
-        bound = multiply.bind(state, (dst, streamed, accumulate, row))
+        bound = multiply.bind(state, (dst, streamed, accumulate, place))
         assert bound is not None, "all operands are there"
         jobs = [_dequantizing(dequantize, address(streamed), moving, scale, 1)]
         for job in bound.jobs:

@@ -1,6 +1,6 @@
 """Native plans of the tensor engine's rows: loading a tile, multiplying by it, transposing it.
 
-The micro-kernels are those of `simulator.native.matmul.gemm`. The image of the tile at a corner of
+The micro-kernels are those of `simulator.native.matmul.gemm`. The image of the tile at a place of
 the array is at one address for good, so that neither loading nor multiplying needs Python in
 between.
 """
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from isa.array_tiles import WHOLE_ARRAY, ArrayTile
 from isa.dtypes import BY_CODE, DTYPES
 from isa.enums import Engine
 from isa.machine import tensor
@@ -211,13 +212,14 @@ class HeldTile(StationaryTile):
         return np.ndarray(shape, dtype, held)
 
 
-def resident(state: CoreState, corner: Sequence[int]) -> HeldTile:
-    """The memory for a corner of the array; rows without a column use the first one."""
-    key = corner[0], corner[1] if len(corner) > 1 else 0
+def resident(state: CoreState, place: ArrayTile) -> HeldTile:
+    """The memory for the tile at a place of the array."""
     strips, threads = state.stationary.strips, min(state.threads, MOST_PARTS)
     while len(strips) < threads:
         strips.append(room_for_strips(state.sbuf.pitch))
-    found: HeldTile = state.stationary.resident(key, partial(HeldTile, threads, strips, state.sbuf))
+    found: HeldTile = state.stationary.resident(
+        place, partial(HeldTile, threads, strips, state.sbuf)
+    )
     return found
 
 
@@ -245,10 +247,10 @@ class LoadPlan(Compound):
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """The call for these operands."""
-        source, *corner = values
+        source, place = values
         if source is None:
             return None
-        held = resident(state, corner)
+        held = resident(state, place)
         load = self.in_place(held)
         words, keep = load.words, (held, self.maker)
         if self.before is None:
@@ -284,12 +286,12 @@ def load_plan(src: Array, depth: int) -> LoadPlan | None:
 
 
 @plans(tensor.LoadStationary)
-def load_stationary(engine: Engine, src: Array, row: int, column: int) -> LoadPlan | None:
+def load_stationary(engine: Engine, src: Array, place: ArrayTile) -> LoadPlan | None:
     return load_plan(src, src.shape[0])
 
 
 @plans(tensor.LoadStationaryPairs)
-def load_stationary_pairs(engine: Engine, src: Array, row: int) -> LoadPlan | None:
+def load_stationary_pairs(engine: Engine, src: Array, place: ArrayTile) -> LoadPlan | None:
     return load_plan(src, 2 * src.shape[0])
 
 
@@ -338,10 +340,10 @@ class MultiplyPlan(Compound):
 
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """The call for these operands; None where results that are added up repeat."""
-        dst, moving, _, *corner = values
+        dst, moving, _, place = values
         if dst is None or moving is None:
             return None
-        held = resident(state, corner)
+        held = resident(state, place)
         depth, rows = self.shape
         columns = moving.size // depth
         target, streamed = dst, moving
@@ -423,7 +425,7 @@ def _multiplying(row: type[MachineInstruction], deeper: int) -> Planner:
     """The planner of a row that takes so many rows of K from each partition."""
 
     def plan(
-        engine: Engine, dst: Array, moving: Array, accumulate: bool, *corner: int
+        engine: Engine, dst: Array, moving: Array, accumulate: bool, place: ArrayTile
     ) -> MultiplyPlan | None:
         return multiply_plan(row, dst, moving, accumulate, deeper * moving.shape[0])
 
@@ -461,15 +463,15 @@ class TransposePlan(Compound):
     def bind(self, state: CoreState, values: Sequence[Any]) -> Bound | None:
         """The call for this destination, if the loaded tile has the dtype; else NumPy converts."""
         refuse = partial(KERNELS[tensor.TransposeStationary.name], state, *values)
-        return self.transposed(state, values[0], (0, 0), refuse)
+        return self.transposed(state, values[0], WHOLE_ARRAY, refuse)
 
     def transposed(
-        self, state: CoreState, dst: Array | None, corner: Sequence[int], refuse: Call
+        self, state: CoreState, dst: Array | None, place: ArrayTile, refuse: Call
     ) -> Bound | None:
-        """The transposition of the tile at a corner, `refuse` where it is another one."""
+        """The transposition of the tile at a place, `refuse` where it is another one."""
         if dst is None:
             return None
-        held = resident(state, corner)
+        held = resident(state, place)
         code = DTYPES[dtype_name(transposed := held.copy_as(self.shape, self.dtype).T)].code
         words = words_type(4)(held.image, *self.shape, code)
         jobs = Job(self.expect, words), inner_job(self.plan, state, dst, transposed, 0, 0)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from isa.array_tiles import WHOLE_ARRAY, ArrayTile
 from isa.dtypes import BY_CODE, DTYPES
 from isa.enums import Engine
 from isa.machine import tensor
@@ -131,10 +132,10 @@ def transpose_stationary(
 
     def bind(state: CoreState, values: Sequence[Any]) -> Guarded | None:
         refuse = partial(KERNELS[tensor.TransposeStationary.name], state, *values)
-        transposed = plan.transposed(state, values[0], (0, 0), refuse)
+        transposed = plan.transposed(state, values[0], WHOLE_ARRAY, refuse)
         if transposed is None:
             return None
-        held = resident(state, (0, 0))
+        held = resident(state, WHOLE_ARRAY)
         guard = Job(finite, words_type(6)(0, held.image, *tile, held.copy))
         return Guarded(transposed.jobs, guard, refuse, None, transposed)
 
@@ -143,7 +144,7 @@ def transpose_stationary(
 
 @plans(tensor.TransposeMoving)
 def transpose_moving(
-    engine: Engine, dst: Array, moving: Array, accumulate: bool, row: int, column: int
+    engine: Engine, dst: Array, moving: Array, accumulate: bool, place: ArrayTile
 ) -> FunctionPlan | None:
     """As TransposeStationary where what is streamed is the identity and the tile has the
     destination's dtype, else by NumPy."""
@@ -160,15 +161,15 @@ def transpose_moving(
     identity, streams = bits(ones), compiled(Streams())
 
     def bind(state: CoreState, values: Sequence[Any]) -> Guarded | None:
-        dst, moving, _, *corner = values
+        dst, moving, _, place = values
         if dst is None or moving is None:
             return None
         refuse = partial(KERNELS[tensor.TransposeMoving.name], state, *values)
-        transposed = plan.transposed(state, dst, corner, refuse)
+        transposed = plan.transposed(state, dst, place, refuse)
         if transposed is None:
             return None
         words = words_type(10)(
-            *(0, resident(state, corner).image, depth, dst.shape[0]),
+            *(0, resident(state, place).image, depth, dst.shape[0]),
             *(DTYPES[dtype_name(dst)].code, address(moving), moving.strides[0]),
             *(address(identity), identity.strides[0], depth),
         )

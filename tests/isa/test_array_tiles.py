@@ -1,0 +1,29 @@
+"""Parts of the tensor engine's array."""
+
+from itertools import product
+
+import pytest
+
+from isa.array_tiles import ARRAY_TILES, WHOLE_ARRAY, ArrayTile, array_tile
+
+
+def elements(tile):
+    """The elements of the array that a tile has."""
+    rows = range(tile.row, tile.row + tile.rows)
+    return set(product(rows, range(tile.column, tile.column + tile.columns)))
+
+
+def test_tiles_share_blocks_where_they_share_elements():
+    for one, other in product(ARRAY_TILES, ARRAY_TILES):
+        assert bool(one.blocks & other.blocks) == bool(elements(one) & elements(other))
+
+
+def test_there_are_tiles_of_128_64_and_32_rows_and_columns_by_name():
+    assert len(ARRAY_TILES) == len({tile.name for tile in ARRAY_TILES}) == (1 + 2 + 4) ** 2
+    assert ArrayTile() == WHOLE_ARRAY and WHOLE_ARRAY.name == "whole"
+
+
+@pytest.mark.parametrize("none", [(), None])
+def test_without_position_and_size_a_tile_is_the_whole_array(none):
+    assert array_tile(none, none) == WHOLE_ARRAY
+    assert array_tile((0, 96), (128, 32)) == ArrayTile(0, 96, 128, 32)
