@@ -29,6 +29,9 @@ from nki.ir.views.tensor import NkiTensor
 _BOXES = 32
 """Boxes up to which none of the dimensions is a loop on the device."""
 
+_FREE = 4
+"""Free dimensions of an operand at most."""
+
 _FLOATS = {2: "bfloat16", 4: "float32"}
 """As what elements pass through the tensor engine, by their bytes."""
 
@@ -95,17 +98,34 @@ class _BoxMover:
             done = value
         else:
             done = device.tile(value.shape, target.dtype)
-            steps = {place: step for place, _, step in inside}
-            to_view = [[step, count] for _, count, step in wanted]
-            at_view = [[steps[place], count] for place, count, _ in wanted]
-            rows = value.shape[0]
-            device.builder.emit(
-                "tensor_copy",
-                dst=done.ap([[done.strides[0], rows], *to_view], 0),
-                src=value.ap([[value.strides[0], rows], *at_view], 0),
-            )
+            self._reordered(done, value, inside, wanted)
         for part, pattern, first in self._transfers(sizes, plan.stored, TARGET, done, wanted):
             device.copy(target.elements(pattern, to + first), part)
+
+    def _reordered(
+        self,
+        done: NkiTensor,
+        value: NkiTensor,
+        inside: list[tuple[int, int, int]],
+        wanted: list[tuple[int, int, int]],
+    ) -> None:
+        """Copy the elements of each partition to where they are wanted. An operation has few
+        dimensions, so that there are several for those of which there are least."""
+        steps = {place: step for place, _, step in inside}
+        dims = _joined([(count, step, steps[place]) for place, count, step in wanted])
+        around = sorted(range(len(dims)), key=lambda number: dims[number])[:-_FREE]
+        free = [dim for number, dim in enumerate(dims) if number not in around]
+        rows = value.shape[0]
+        for index in product(*(range(dims[number][0]) for number in around)):
+            to, at = (
+                sum(place * dims[number][which] for place, number in zip(index, around))
+                for which in (1, 2)
+            )
+            self.device.builder.emit(
+                "tensor_copy",
+                dst=done.ap([[done.strides[0], rows], *([step, n] for n, step, _ in free)], to),
+                src=value.ap([[value.strides[0], rows], *([step, n] for n, _, step in free)], at),
+            )
 
     def _inside(
         self, sizes: Sequence[int], group: Sequence[int], whose: int

@@ -99,13 +99,23 @@ def _cheapest(
     axes = axes_of(loop.counts, [strides for _, strides in operands], loop.reduced)
     sizes = [item_size(type) for type, _ in operands]
     room = tiling_room(loop)
+    across, moved = _across_ns(loop), _is_move(loop)
     found = [
-        (cost(tiling, sizes, passes(loop), device.target, _across_ns(loop)).total, tiling)
+        (cost(tiling, sizes, passes(loop), device.target, across, moved).total, tiling)
         for tiling in tilings(axes, len(operands), room, partition_reduced)
     ]
     price, tiling = min(found, key=lambda item: item[0])
     permuted = permutation_of(device, loop)
     return (price if permuted is None else min(price, permuted.ns)), tiling
+
+
+def _is_move(loop: LoopNest) -> bool:
+    """Whether a nest stores what it loads as it is."""
+    return (
+        not loop.steps
+        and loop.fold is None
+        and [type for type, _ in loop.leaves] == [loop.output[0]]
+    )
 
 
 def _across_ns(loop: LoopNest) -> float:
@@ -208,9 +218,8 @@ class Nest:
         fold = self.loop.fold is not None
         self.fixed = {}
         self.known = None if rolled else dict.fromkeys(_of_rows_alone(self.loop, tiling))
-        plain = not self.loop.steps and self.loop.leaves and self.loop.leaves[0][0] == self.type
-        plain = plain and not _by_element(self.loop, tiling.partition.count)
-        if plain and not fold and self.output.is_stored and self.leaves[0].is_stored:
+        plain = _is_move(self.loop) and not _by_element(self.loop, tiling.partition.count)
+        if plain and self.output.is_stored and self.leaves[0].is_stored:
             self._move(tiling, offsets)
             return
         if rolled and not fold:

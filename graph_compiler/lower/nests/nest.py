@@ -214,13 +214,19 @@ class Price(NamedTuple):
 
 
 def cost(
-    tiling: Tiling, sizes: Sequence[int], passes: int, target: Target, across: float = 0.0
+    tiling: Tiling,
+    sizes: Sequence[int],
+    passes: int,
+    target: Target,
+    across: float = 0.0,
+    moved: bool = False,
 ) -> Price:
     """What tiles take. `sizes`: bytes of an element of each operand, 0 of those that are on chip;
-    `passes`: of engines over a tile's elements; `across`: ns for folding partitions."""
+    `passes`: of engines over a tile's elements; `across`: ns for folding partitions; `moved`:
+    whether what is loaded is stored as it is, so that runs are those of both operands."""
     if tiling.rest is not None:
         parts = [
-            cost(part, sizes, passes, target, across)
+            cost(part, sizes, passes, target, across, moved)
             for part in (replace(tiling, rest=None), tiling.rest.tiling)
         ]
         return Price(*map(sum, zip(*parts)))
@@ -231,19 +237,8 @@ def cost(
     for operand, size in enumerate(sizes):
         if not size:  # it stays on chip
             continue
-        run, runs = size, tiling.sizes[0]
-        expected = 1
-        axes = [
-            (abs(axis.strides[operand]), block)
-            for axis, block in zip(tiling.free, tiling.sizes[1:])
-        ]
-        for stride, block in reversed(in_memory(axes)):
-            if stride == expected:
-                run *= block
-                expected *= block
-            else:
-                runs *= block
-                expected = -1
+        neighbours, own = _neighbours(tiling, operand, moved and not operand)
+        run, runs = neighbours * size, tiling.sizes[0] * own // neighbours
         repeats = math.prod(
             -(-item.axis.count // item.block) for item in tiling.outer if item.axis.strides[operand]
         )
@@ -253,6 +248,25 @@ def cost(
         transfers += repeats * max(one, target.dma_trigger_static_ns.value)
     reduced = tiling.partition.reduced and tiling.partition.count > 1
     return Price(engines, transfers, tiles * 100 + (across if reduced else 0))
+
+
+def _neighbours(tiling: Tiling, operand: int, moved: bool) -> tuple[int, int]:
+    """How many elements of a tile's partition follow one another where an operand has them, and how
+    many it has. `moved`: on chip they are in the order of the source, and follow one another there,
+    too."""
+    dims = [*zip(tiling.free, tiling.sizes[1:])]
+    steps, step = {}, 1
+    for axis, block in sorted(dims, key=lambda dim: abs(dim[0].strides[1])) if moved else ():
+        steps[axis] = step
+        step *= block
+    found = 1
+    own = [(abs(axis.strides[operand]), block, axis) for axis, block in dims if block > 1]
+    own = sorted((dim for dim in own if dim[0]), key=lambda dim: dim[0])
+    for stride, block, axis in own:
+        if not stride == found == steps.get(axis, found):
+            break
+        found *= block
+    return found, math.prod(block for _, block, _ in own)
 
 
 def in_memory(axes: Sequence[tuple[Any, int]]) -> list[tuple[Any, int]]:

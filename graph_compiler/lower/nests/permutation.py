@@ -102,15 +102,11 @@ def form_of(loop: LoopNest) -> PermutedAxes | None:
     if len(loop.leaves) != 1 or loop.fold is not None:
         return None
     axes = axes_of(loop.counts, [loop.output[1], loop.leaves[0][1]])
-    if not 2 <= len(axes) <= _RANK or any(min(axis.strides) < 1 for axis in axes):
+    if len(axes) < 2 or any(min(axis.strides) < 1 for axis in axes):
         return None
     if [*axes] == sorted(axes, key=lambda axis: -axis.strides[SOURCE]):
         return None
     return PermutedAxes(tuple(axes), (item_size(loop.output[0]), item_size(loop.leaves[0][0])))
-
-
-_RANK = 4
-"""Dimensions of nests that are put into another order here."""
 
 
 class Permutation(NamedTuple):
