@@ -211,7 +211,7 @@ _HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "reduce": expansions.first_of(places_of_extremes, reductions.reduce_along),
     "reduce-window": expansions.first_of(
         cumulative,
-        expansions.handler(long_windows),
+        long_windows,
         short_windows,
         reductions.reduce_window,
         reduce_windows,

@@ -133,3 +133,58 @@ ENTRY e {
         )
     wanted = chosen.astype(np.float64) @ weights
     assert np.all(np.abs(found - wanted) <= 1e-5 * (np.abs(chosen) @ np.abs(weights)))
+
+BODIES = {
+    "add": ("ROOT r = s32[] add(a, b)", "s32", "3", np.add),
+    "exponents": (  # the logarithm of two exponentials' sum
+        "m = f32[] maximum(a, b)\n d = f32[] subtract(a, b)\n o = f32[] abs(d)\n"
+        " n = f32[] negate(o)\n e = f32[] exponential(n)\n l = f32[] log-plus-one(e)\n"
+        " ROOT r = f32[] add(m, l)",
+        "f32",
+        "-1e30",
+        np.logaddexp,
+    ),
+}
+
+
+def folded_rows(body: str, dims: tuple[int, int, int], window: str, result: str) -> Any:
+    lines, type, initial, _ = BODIES[body]
+    shape = ",".join(map(str, dims))
+    return graph_compiler.parse_text(f"""HloModule rows
+f {{ a = {type}[] parameter(0)
+ b = {type}[] parameter(1)
+ {lines} }}
+ENTRY e {{
+ x = {type}[{shape}] parameter(0)
+ i = {type}[] constant({initial})
+ ROOT r = {type}[{result}] reduce-window(x, i), window={{{window}}}, to_apply=f
+}}""")
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("count", [16, 17, 150])
+@pytest.mark.parametrize("body", list(BODIES))
+def test_all_elements_up_to_each_by_any_computation(body: str, count: int, backward: bool) -> None:
+    _, type, initial, function = BODIES[body]
+    dims = (5, count, 7)
+    pad = f"0_{count - 1}" if backward else f"{count - 1}_0"
+    shape = ",".join(map(str, dims))
+    module = folded_rows(body, dims, f"size=1x{count}x1 pad=0_0x{pad}x0_0", shape)
+    x = np.random.default_rng(7).standard_normal(dims) * 9
+    x = x.astype(np.int32 if type == "s32" else np.float32)
+    (found,), profile = graph_compiler.compile(module, "trn2").profile(x)
+    wide = x.astype(np.float64)[:, ::-1] if backward else x.astype(np.float64)
+    wanted = function.accumulate(wide, axis=1)
+    wanted = function(wanted[:, ::-1] if backward else wanted, float(initial))
+    np.testing.assert_allclose(found, wanted, rtol=0 if type == "s32" else 1e-5, atol=0)
+    assert profile.total_ns < 350_000  # each window by itself takes milliseconds
+
+
+def test_long_windows_by_any_computation() -> None:
+    dims, size = (2, 300, 3), 200
+    module = folded_rows("exponents", dims, f"size=1x{size}x1 pad=0_0x7_9x0_0", "2,117,3")
+    x = np.random.default_rng(8).standard_normal(dims).astype(np.float32) * 9
+    (found,) = graph_compiler.compile(module, "trn2")(x)
+    padded = np.pad(x.astype(np.float64), ((0, 0), (7, 9), (0, 0)), constant_values=-1e30)
+    views = np.lib.stride_tricks.sliding_window_view(padded, size, axis=1)
+    np.testing.assert_allclose(found, np.logaddexp.reduce(views, axis=-1), rtol=1e-5)

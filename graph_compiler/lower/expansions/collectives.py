@@ -18,7 +18,7 @@ from graph_compiler.hlo.operators.custom.shard_map import checked_shardings
 from graph_compiler.hlo.operators.folding import binary_opcode
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
-from graph_compiler.lower.expansions.expansions import STEP, Text, braces, expanded
+from graph_compiler.lower.expansions.expansions import Text, braces, expanded
 from graph_compiler.lower.participants import TO_GLOBAL, TO_LOCAL, Member, members_of
 from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.lower.steps import FillStep, MoveStep
@@ -138,21 +138,8 @@ class RankText(Text):
         ]
         total = parts[0]
         for part in parts[1:]:
-            total = self.apply(opcode, total, part) if opcode else self._mapped(total, part)
+            total = self.fold(opcode, total, part)
         return self.convert(total, type)
-
-    def _mapped(self, left: str, right: str) -> str:
-        """Both folded by a computation of the graph, which `STEP` stands for."""
-        type = self.type(left)
-        step = (
-            f"{STEP} {{\n  a = {type}[] parameter(0)\n  b = {type}[] parameter(1)\n"
-            f"  ROOT r = {type}[] add(a, b)\n}}\n"
-        )
-        if step not in self.computations:
-            self.computations.append(step)
-        axes = range(len(self.dims(left)))
-        more = f"dimensions={braces(axes)}, to_apply={STEP}"
-        return self.add(type, self.dims(left), "map", [left, right], more)
 
     def split(self, name: str, axis: int, count: int) -> str:
         """[count, dims]: an array cut along an axis."""
@@ -363,7 +350,7 @@ def _handler(written: Written, started: bool = False) -> Callable[[Scheduler, No
             found = [*text.operands, *found, *(text.number(t, 0, dims) for t, dims in contexts)]
         if [text.types[name] for name in found] != [(t, tuple(dims)) for t, dims in node.results]:
             return None
-        called = item.called[0] if any(STEP in one for one in text.computations) else None
+        called = item.called[0] if text.calls else None
         return expanded(scheduler, node, text.module(found), called)
 
     return handle

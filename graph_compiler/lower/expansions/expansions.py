@@ -142,6 +142,27 @@ class Text:
             self.computations.append(text)
         return name
 
+    def fold(self, opcode: str | None, left: str, right: str) -> str:
+        """Both folded by an operation, or by a computation of the graph, which `STEP` stands
+        for."""
+        if opcode is not None:
+            return self.apply(opcode, left, right)
+        type = self.type(left)
+        step = (
+            f"{STEP} {{\n  a = {type}[] parameter(0)\n  b = {type}[] parameter(1)\n"
+            f"  ROOT r = {type}[] add(a, b)\n}}\n"
+        )
+        if step not in self.computations:
+            self.computations.append(step)
+        axes = range(len(self.dims(left)))
+        more = f"dimensions={braces(axes)}, to_apply={STEP}"
+        return self.add(type, self.dims(left), "map", [left, right], more)
+
+    @property
+    def calls(self) -> bool:
+        """Whether `STEP` stands for a computation of the graph."""
+        return any(STEP in one for one in self.computations)
+
     def module(self, results: Sequence[str]) -> str:
         """The text of a module that gives these."""
         parts = ", ".join(shape(*self.types[name]) for name in results)

@@ -3,7 +3,7 @@ each window receives a value."""
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial, reduce
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from graph_compiler.hlo.operators.folding import binary_opcode
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
-from graph_compiler.lower.expansions.expansions import Text
+from graph_compiler.lower.expansions.expansions import Text, expanded
 from graph_compiler.schedule.contractions import converted
 from graph_compiler.schedule.fusion import (
     ElementExpression,
@@ -31,54 +31,88 @@ if TYPE_CHECKING:
 LONG = 128
 """Elements along a dimension from which on a window is folded by doubling."""
 
+_GROWING = 16
+"""The same of windows of all elements up to each one."""
 
-def long_windows(node: Node) -> str | None:
-    """Windows of one array, folded by one operation, dimension by dimension: those of 2, 4, 8 ...
+
+def long_windows(scheduler: Scheduler, node: Node) -> Any:
+    """Windows of one array, folded by any computation, dimension by dimension: those of 2, 4, 8 ...
     elements are made of two of half the length, and a window of any length of these. None of short
     ones."""
     item = node.instruction
     assert item is not None
     fold = binary_opcode(item.called[0])
     parts = item.attribute("window").dimensions
-    if len(node.operands) != 2 or fold is None or node.operands[0].type != node.type:
+    if len(node.operands) != 2 or node.operands[0].type != node.type or 0 in node.dims:
         return None
-    if max((part.size for part in parts), default=0) < LONG or 0 in node.dims:
+    cumulative = [_is_cumulative(part, size) for part, size in zip(parts, node.operands[0].dims)]
+    if not any(p.size >= (_GROWING if grows else LONG) for p, grows in zip(parts, cumulative)):
         return None
     text = Text(node)
-    row = PRIMITIVE_TYPES[node.type]
-    wide = "f32" if row.is_float else node.type
+    wide = "f32" if fold is not None and PRIMITIVE_TYPES[node.type].is_float else node.type
     x, initial = (text.convert(operand, wide) for operand in text.operands)
-    edges = [(p.padding_low, p.padding_high, (p.base_dilation or 1) - 1) for p in parts]
+    edges = [
+        (0, 0, 0) if grows else (p.padding_low, p.padding_high, (p.base_dilation or 1) - 1)
+        for p, grows in zip(parts, cumulative)
+    ]
     if any(any(edge) for edge in edges):
         x = text.pad(x, edges, initial)
     for axis, part in enumerate(parts):
-        if part.size > 1 or part.stride > 1:
-            step = part.window_dilation or 1
+        step = part.window_dilation or 1
+        if cumulative[axis]:
+            x = _cumulative(text, x, axis, fold, backward=part.padding_high > 0)
+        elif part.size > 1 or part.stride > 1:
             x = _doubled(text, x, axis, fold, (part.size, step, part.stride or 1))
     start = text.spread(initial, text.dims(x), ())
-    return text.module([text.convert(text.apply(fold, start, x), node.type)])
+    made = text.module([text.convert(text.fold(fold, start, x), node.type)])
+    return expanded(scheduler, node, made, item.called[0] if text.calls else None)
 
 
-def _doubled(text: Text, x: str, axis: int, fold: str, window: tuple[int, int, int]) -> str:
+def _is_cumulative(part: Any, size: int) -> bool:
+    """Whether windows are of all elements up to each, or from each on."""
+    steps = part.stride, part.window_dilation, part.base_dilation
+    edges = sorted((part.padding_low, part.padding_high))
+    return part.size == size > 1 and edges == [0, size - 1] and all(n in (0, 1) for n in steps)
+
+
+def _part(text: Text, name: str, axis: int, first: int, length: int, step: int = 1) -> str:
+    """So many places along a dimension, from one on, of which every so many are taken."""
+    edges = [(0, dim, 1) for dim in text.dims(name)]
+    edges[axis] = (first, first + length, step)
+    return text.slice(name, edges)
+
+
+def _cumulative(text: Text, x: str, axis: int, fold: str | None, backward: bool) -> str:
+    """All elements up to each one along a dimension, or from each one on: of the last 2, 4, 8 ...
+    of them."""
+    count, length = text.dims(x)[axis], 1
+    while length < count:
+        rest = count - length
+        both = text.fold(fold, _part(text, x, axis, 0, rest), _part(text, x, axis, length, rest))
+        if backward:
+            x = text.concatenate([both, _part(text, x, axis, rest, length)], axis)
+        else:
+            x = text.concatenate([_part(text, x, axis, 0, length), both], axis)
+        length *= 2
+    return x
+
+
+def _doubled(text: Text, x: str, axis: int, fold: str | None, window: tuple[int, int, int]) -> str:
     """Windows along a dimension: of so many elements, these and the windows so far apart."""
     size, apart, stride = window
     count = text.dims(x)[axis] - (size - 1) * apart
-
-    def part(name: str, first: int, length: int, step: int = 1) -> str:
-        edges = [(0, dim, 1) for dim in text.dims(name)]
-        edges[axis] = (first, first + length, step)
-        return text.slice(name, edges)
-
+    part = partial(_part, text, axis=axis)
     covered, found, length = 0, "", 1
     while True:
         if size & length:
-            one = part(x, covered * apart, count)
-            found = text.apply(fold, found, one) if found else one
+            one = part(x, first=covered * apart, length=count)
+            found = text.fold(fold, found, one) if found else one
             covered += length
         if covered == size:
-            return part(found, 0, count, stride) if stride > 1 else found
+            return part(found, first=0, length=count, step=stride) if stride > 1 else found
         rest = text.dims(x)[axis] - length * apart
-        x = text.apply(fold, part(x, 0, rest), part(x, length * apart, rest))
+        one, other = (part(x, first=first, length=rest) for first in (0, length * apart))
+        x = text.fold(fold, one, other)
         length *= 2
 
 
