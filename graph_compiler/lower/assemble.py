@@ -31,7 +31,7 @@ from graph_compiler.lower.expansions.bits import other_width
 from graph_compiler.lower.expansions.computations import map_elements, reduce_windows, scan
 from graph_compiler.lower.expansions.custom_calls import called, top_k
 from graph_compiler.lower.expansions.extremes import places_of_extremes
-from graph_compiler.lower.expansions.gathers import of_columns
+from graph_compiler.lower.expansions.gathers import of_columns, of_elements
 from graph_compiler.lower.expansions.windows import long_windows, select_and_scatter, short_windows
 from graph_compiler.lower.groups.moments import squares_of_variances
 from graph_compiler.lower.in_turns import TakeTurns
@@ -224,7 +224,7 @@ _HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "dynamic-slice": _from_ascending(dynamic_slice),
     "dynamic-update-slice": dynamic_update_slice,
     "gather": expansions.first_of(
-        known_places.gather, of_columns, _from_ascending(placement.gather)
+        of_elements, known_places.gather, of_columns, _from_ascending(placement.gather)
     ),
     "scatter": ordering.scatter,
     "sort": expansions.first_of(narrow_sort, _from_ascending(ordering.sort, every=True)),

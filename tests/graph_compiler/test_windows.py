@@ -134,6 +134,7 @@ ENTRY e {
     wanted = chosen.astype(np.float64) @ weights
     assert np.all(np.abs(found - wanted) <= 1e-5 * (np.abs(chosen) @ np.abs(weights)))
 
+
 BODIES = {
     "add": ("ROOT r = s32[] add(a, b)", "s32", "3", np.add),
     "exponents": (  # the logarithm of two exponentials' sum
