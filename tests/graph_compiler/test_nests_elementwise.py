@@ -60,3 +60,74 @@ def test_rows_that_are_the_same_are_loaded_once(
         timeline = static_timeline(compiled.kernel.program)
         least = (sum(value.nbytes for value in given) + found.nbytes) / 368
         assert timeline is not None and timeline.total_ns < rate * least
+
+
+EXPONENTIALS = """HloModule m
+plus {{ a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT s = f32[] add(a, b) }}
+ENTRY e {{
+ x = f32[{dims}] parameter(0)
+ y = f32[{own}] parameter(1)
+ zero = f32[] constant(0)
+ ys = f32[{dims}] broadcast(y), dimensions={{{axes}}}
+ d = f32[{dims}] {operation}(x, ys)
+ e = f32[{dims}] exponential(d)
+ ROOT r = f32[{kept}] reduce(e, zero), dimensions={{{gone}}}, to_apply=plus
+}}"""
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+@pytest.mark.parametrize("operation", ["subtract", "multiply"])
+@pytest.mark.parametrize(
+    "dims, axes, gone",
+    [
+        ((300, 700), (0,), (1,)),
+        ((300, 700), (1,), (1,)),
+        ((300, 700), (1,), (0,)),
+        ((70, 9, 30), (0, 2), (1, 2)),
+        ((70, 9, 30), (1,), (2,)),
+        ((5, 20000), (0,), (1,)),
+    ],
+)
+def test_sums_of_a_function(
+    dims: tuple[int, ...],
+    axes: tuple[int, ...],
+    gone: tuple[int, ...],
+    operation: str,
+    target: str,
+) -> None:
+    def text(sizes: Any) -> str:
+        return ",".join(map(str, sizes))
+
+    own = [dims[axis] for axis in axes]
+    kept = [size for axis, size in enumerate(dims) if axis not in gone]
+    module = parse_text(
+        EXPONENTIALS.format(
+            dims=text(dims),
+            own=text(own),
+            kept=text(kept),
+            axes=text(axes),
+            gone=text(gone),
+            operation=operation,
+        )
+    )
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal(sizes, np.float32) for sizes in (dims, own))
+    (found,) = compile(module, target)(x, y)
+    spread = np.expand_dims(y, [axis for axis in range(len(dims)) if axis not in axes])
+    numbers = getattr(np, operation)(x, spread, dtype=np.float64)
+    wanted = np.exp(numbers).sum(gone)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def test_sums_of_a_function_take_no_pass_of_their_own() -> None:
+    fold = EXPONENTIALS.format(
+        dims="512,4096", own="512", kept="512", axes="0", gone="1", operation="subtract"
+    )
+    work = fold.replace(" ROOT r = f32[512] reduce(e", " r = f32[512] reduce(e").replace(
+        " e = f32[512,4096]", " ROOT e = f32[512,4096]"
+    )
+    x, y = np.ones((512, 4096), np.float32), np.ones(512, np.float32)
+    summed, plain = (compile(parse_text(one), "trn2").profile(x, y)[1] for one in (fold, work))
+    assert summed.total_ns < plain.total_ns

@@ -34,10 +34,14 @@ def of_elements(scheduler: Scheduler, node: Node) -> Lazy | None:
     value = scheduler.value(operand)
     if not isinstance(value, ElementExpression) or 0 in (*node.dims, *operand.dims):
         return None
-    views: list[View] = []
-    rewritten(value, lambda view: views.append(view) or view, value.dims)
-    places = [_same_everywhere(node, view) for view in views]
-    gathered = places.count(None)
+    gathered = 0
+
+    def counted(view: View) -> View:
+        nonlocal gathered
+        gathered += _same_everywhere(node, view) is None
+        return view
+
+    rewritten(value, counted, operand.dims)
     stored = math.prod(operand.dims) * item_size(operand.type)
     more = (gathered - 1) * (_GATHER_NS + _descriptors_ns(scheduler, node))
     program: Any = scheduler.program

@@ -20,7 +20,7 @@ from graph_compiler.host_kernels.registers import kind
 from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.nests.arithmetic import ACTIVATIONS
 from graph_compiler.lower.nests.elementwise import types_of
-from graph_compiler.lower.nests.evaluation import computes_in_fp32, is_choice
+from graph_compiler.lower.nests.evaluation import computes_in_fp32, is_choice, leaves_of
 from graph_compiler.lower.nests.nest import Axis, axes_of
 from graph_compiler.lower.products.depths import depth_in_rows
 from graph_compiler.lower.products.product import Contraction
@@ -356,19 +356,8 @@ def is_function(member: Member) -> bool:
     last = loop.steps[-1]
     if last.op not in ACTIVATIONS or kind(last.source) != "real" or loop.output[0] != last.type:
         return False
-    leaves = _leaves_of(loop, last.arguments)
+    leaves = leaves_of(loop, last.arguments)
     return any(all(axis.strides[1 + leaf] for axis in member.inner) for leaf in leaves)
-
-
-def _leaves_of(loop: LoopNest, values: Sequence[int]) -> set[int]:
-    """The leaves from which values of a nest's steps are computed."""
-    found = set()
-    for value in values:
-        if value < len(loop.leaves):
-            found.add(value)
-        else:
-            found |= _leaves_of(loop, loop.steps[value - len(loop.leaves)].arguments)
-    return found
 
 
 def _is_kept_by_row(member: RowProduct) -> bool:

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 
 from graph_compiler.lower.groups.members import Member, RowNest
 from graph_compiler.lower.nests.arithmetic import ACTIVATIONS
-from graph_compiler.lower.nests.evaluation import is_shift, wide_steps
+from graph_compiler.lower.nests.evaluation import (
+    folding_passes,
+    is_shift,
+    sums_function,
+    wide_steps,
+)
 from isa.enums import Engine
 
 if TYPE_CHECKING:
@@ -35,10 +40,11 @@ def moved_to_scalar(target: Target, members: Sequence[Member], done: Container[i
     for (_, member), count in zip(nests, elements):
         functions = sum(step.op in ACTIVATIONS for step in member.loop.steps)
         scalar += functions * count / fast
-        wide = wide_steps(member.loop) + (member.loop.fold is not None)
+        wide = wide_steps(member.loop) + folding_passes(member.loop)
         vector += (max(1, wide) - functions) * count / slow
     for (number, member), count in zip(nests, elements):
         movable = member.loop.fold == "add" and member.loop.output[0] == "f32"
+        movable = movable and not sums_function(member.loop)
         movable = movable or is_shift(member.loop)
         if movable and count >= LONG and vector - count / slow > scalar + count / fast:
             found.add(number)

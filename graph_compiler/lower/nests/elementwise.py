@@ -26,7 +26,9 @@ from graph_compiler.lower.nests.evaluation import (
     columns_of,
     computed,
     evaluate,
+    folding_passes,
     is_choice,
+    sums_function,
     to_sizes,
     wide_steps,
 )
@@ -125,7 +127,7 @@ def _across_ns(loop: LoopNest) -> float:
 
 def passes(loop: LoopNest) -> int:
     """About how often engines go through the elements of a nest's tiles."""
-    return max(1, wide_steps(loop)) + (loop.fold is not None)
+    return max(1, wide_steps(loop)) + folding_passes(loop)
 
 
 def tiling_room(loop: LoopNest, on_chip: int = 0) -> int:
@@ -484,7 +486,13 @@ class Folding:
     def _part(self, tiling: Tiling, tile: NestTile, kept: int) -> NkiTensor:
         """What a tile is without its reduced free dimensions."""
         nest = self.nest
-        if nest.on_scalar and not kept and len(tile.sizes) > 1:
+        whole = not kept and len(tile.sizes) > 1
+        if whole and (self._compares or sums_function(nest.loop)):
+            total = self.device.tile((tile.sizes[0], 1), "float32")
+            nest.totals = [total]
+            nest.value(tiling, tile)
+            return total
+        if nest.on_scalar and whole:
             function, value = nest.argument(tiling, tile)
             value = to_sizes(as_tile(value, tile.sizes, self.type), tile.sizes)
             result = self.device.tile((tile.sizes[0], 1), "float32")
@@ -498,11 +506,6 @@ class Folding:
             )
             return result
         engine = self.real and self.step.op in ENGINE_FOLDS
-        if not kept and len(tile.sizes) > 1 and self._compares:
-            total = self.device.tile((tile.sizes[0], 1), "float32")
-            nest.totals = [total]
-            nest.value(tiling, tile)
-            return total
         value = nest.narrow(tiling, tile) if engine else nest.value(tiling, tile)
         value = as_tile(value, tile.sizes, self.type)
         return self._folded(to_sizes(value, tile.sizes), kept, tile)

@@ -174,6 +174,35 @@ def wide_steps(loop: LoopNest) -> int:
     )
 
 
+def leaves_of(loop: LoopNest, values: Sequence[int]) -> set[int]:
+    """The leaves from which values of a nest's steps are computed."""
+    found = set()
+    for value in values:
+        if value < len(loop.leaves):
+            found.add(value)
+        else:
+            found |= leaves_of(loop, loop.steps[value - len(loop.leaves)].arguments)
+    return found
+
+
+def sums_function(loop: LoopNest) -> bool:
+    """Whether a nest sums up results of a function of the scalar engine, in fp32, each of an
+    element of its own: that engine adds them up while it computes them."""
+    if loop.fold != "add" or not loop.steps or loop.output[0] != "f32":
+        return False
+    last = loop.steps[-1]
+    if last.op not in arithmetic.ACTIVATIONS or last.type != "f32" or kind(last.source) != "real":
+        return False
+    gone = [axis for axis, flag in enumerate(loop.reduced) if flag and loop.counts[axis] > 1]
+    leaves = (loop.leaves[leaf][1] for leaf in leaves_of(loop, last.arguments))
+    return any(all(strides[axis] for axis in gone) for strides in leaves)
+
+
+def folding_passes(loop: LoopNest) -> int:
+    """How often engines go through all elements only to fold them."""
+    return int(loop.fold is not None and not sums_function(loop))
+
+
 def passes_of_engines(loop: LoopNest) -> tuple[int, int]:
     """About how often vector and scalar engine go through all elements: the scalar engine computes
     functions, and what it scales and shifts for them."""
@@ -185,7 +214,7 @@ def passes_of_engines(loop: LoopNest) -> tuple[int, int]:
         for step in (loop.steps[number - leaves] for number in before)
         if step.op in _PUT_OFF and any(n in columns or _is_literal(loop, n) for n in step.arguments)
     ]
-    vector = wide_steps(loop) - len(functions) - len(taken) + (loop.fold is not None)
+    vector = wide_steps(loop) - len(functions) - len(taken) + folding_passes(loop)
     return max(vector, not functions), len(functions)
 
 
