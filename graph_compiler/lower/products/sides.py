@@ -563,15 +563,22 @@ class _ColumnsOf:
 
     def neighbours(self, several: int, start: Any, element: int) -> NkiTensor:
         """[partitions, neighbouring columns, depth] from a place on."""
-        return self._neighbours(several, start)[:, :, element, :]
+        tile = self._neighbours(several, start)
+        return tile[:, :, element, :] if self._inside else tile[:, element]
+
+    @property
+    def _inside(self) -> bool:
+        """Whether memory has a column of all elements before its neighbour."""
+        return bool(self.step < self.sides.across)
 
     def _loaded(self, several: int, start: Any) -> NkiTensor:
         sides, count = self.sides, self.sides.depth.elements
-        tile = sides.device.tile((PARTITIONS, several, self.several, count), sides.dtype)
-        pattern = [(several * sides.across, PARTITIONS), (sides.across, several)]
-        pattern += [(self.step, self.several)] if self.several > 1 else []
-        pattern += [(sides.down, count)]
-        whole = tile if self.several > 1 else tile.reshape((PARTITIONS, several, count))
+        axes = [(sides.across, several), (self.step, self.several)]
+        axes = axes if self._inside else axes[::-1]
+        tile = sides.device.tile((PARTITIONS, *(n for _, n in axes), count), sides.dtype)
+        axes = [axis for axis in axes if axis[1] > 1]
+        whole = tile.reshape((PARTITIONS, *(n for _, n in axes), count))
+        pattern = [(several * sides.across, PARTITIONS), *axes, (sides.down, count)]
         sides.device.load(whole, sides.right, sides.type, pattern, start)
         return tile
 
