@@ -15,6 +15,7 @@ from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.host_kernels.elements import ElementStep
 from graph_compiler.host_kernels.registers import kind
 from nki.ir.views.tensor import NkiTensor
+from nki.language.lowering.emitter import Emitter, is_column
 
 IntegerForm = Callable[[Sequence[Any], ElementStep], NkiTensor]
 
@@ -51,23 +52,38 @@ def dropped(x: NkiTensor, bits: int, signed: bool, dtype: str) -> NkiTensor:
 # Shifts
 
 
-def shifted(function: Callable[..., NkiTensor], values: Sequence[Any], dtype: str) -> NkiTensor:
+def shifted(operator: str, values: Sequence[Any], dtype: str) -> NkiTensor:
     """Bits moved; amounts of the width or more, negative ones too, leave nothing."""
     x, amount = values
     if not isinstance(amount, NkiTensor):
-        return function(x, int(amount)) if 0 <= amount < BITS else nl.multiply(x, 0)
+        return getattr(nl, operator)(x, int(amount)) if 0 <= amount < BITS else nl.multiply(x, 0)
     x, amount = tiles((x, amount), dtype)
+    amount = _one_of_row(amount)
     inside = nl.bitwise_and(amount, BITS - 1)
+    if is_column(amount, x):
+        kept = nl.negative(nl.equal(inside, amount, dtype="int32")).view(dtype)
+        e = Emitter(operator, None)
+        result = e.result(x.shape, dtype)
+        e.scalar(result, x, operator, inside, "bitwise_and", kept)
+        return result
     same = nl.equal(inside, amount, dtype="uint8")
-    return nl.where(same, function(x, inside), 0, dtype=dtype)
+    return nl.where(same, getattr(nl, operator)(x, inside), 0, dtype=dtype)
+
+
+def _one_of_row(tile: NkiTensor) -> NkiTensor:
+    """A tile whose elements are the same along each row, as a column [partitions, 1]; others as
+    they are."""
+    if any(step and size > 1 for step, size in zip(tile.strides[1:], tile.shape[1:])):
+        return tile
+    return tile.ap([[tile.strides[0], tile.shape[0]], [1, 1]])
 
 
 def shift_left(values: Sequence[Any], step: ElementStep) -> NkiTensor:
-    return shifted(nl.left_shift, values, WIDE[kind(step.type)][1])
+    return shifted("left_shift", values, WIDE[kind(step.type)][1])
 
 
 def shift_right_logical(values: Sequence[Any], step: ElementStep) -> NkiTensor:
-    return shifted(nl.right_shift, values, WIDE[kind(step.type)][1])
+    return shifted("right_shift", values, WIDE[kind(step.type)][1])
 
 
 def shift_right_arithmetic(values: Sequence[Any], step: ElementStep) -> NkiTensor:
@@ -78,6 +94,7 @@ def shift_right_arithmetic(values: Sequence[Any], step: ElementStep) -> NkiTenso
     most = BITS - 1
     if isinstance(amount, NkiTensor):
         x, amount = tiles((x, amount), dtype)
+        amount = _one_of_row(amount)
         inside = nl.bitwise_and(amount, most)
         far = nl.not_equal(inside, amount, dtype="uint8")
         amount = nl.where(far, most, inside, dtype=dtype)
