@@ -31,10 +31,11 @@ def carried(mask: Mask, start: Mask) -> Mask:
 
 def of_elements(mask: Mask, shape: tuple[int, ...]) -> Mask:
     """A mask of elements, or of whole partitions, in the shape of a view."""
-    if mask is None:
+    rows = rows_of(mask)
+    if rows is None:
         return None
     elements = int(np.prod(shape[1:]))
-    return np.broadcast_to(mask, (shape[0], elements)).reshape(shape)
+    return np.broadcast_to(rows, (shape[0], elements)).reshape(shape)
 
 
 def accumulated(
