@@ -115,6 +115,35 @@ def test_a_scan_reads_and_writes_where_its_count_says() -> None:
     assert compiled.memory.intermediates < 9 * 4 * 40 * 4 * 2
 
 
+INDICES = " q = f32[4,1] slice(c), slice={[0:4], [2:3]}\n w = s32[4,1] convert(q)\n"
+
+PLUS = "plus {\n a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT s = f32[] add(a, b)\n}\n"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "reverse(x), dimensions={0,1}",
+        "gather(x, w), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, "
+        "index_vector_dim=1, slice_sizes={1,40}",
+        "scatter(x, w, c), update_window_dims={1}, inserted_window_dims={0}, "
+        "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=plus",
+    ],
+)
+def test_rows_that_indices_choose_of_what_moves_with_a_loop(value: str) -> None:
+    """The rows that there are do not depend on where the loop is."""
+    text = scan("add(i, zero)", value, 0, 1, "constant(9)")
+    text = text.replace(" v = f32[4,40]", INDICES + " v = f32[4,40]", 1)
+    text = text.replace("body {", PLUS + "body {", 1)
+    c, xs, ys = arrays()
+    xs, ys = xs.round(), ys.round()
+    inputs = c.round().clip(-1, 1), xs, ys
+    for here, wanted in zip(
+        compile(parse_text(text), "trn2")(*inputs), evaluate(parse_text(text), *inputs)
+    ):
+        np.testing.assert_allclose(here, wanted, rtol=1e-5)
+
+
 def test_what_an_update_changes_is_not_changed_before_it_is_read() -> None:
     """The array of an iteration before is read beside its update: it is copied."""
     text = scan("add(i, zero)", "multiply(x, x)", 0, 1, "constant(5)")

@@ -108,6 +108,35 @@ ENTRY e {
     np.testing.assert_array_equal(found, x)
 
 
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("operation", ["add(a, b)", "copy(b)"])
+def test_a_batch_of_arrays_has_updates_of_its_own(operation: str, cores: int) -> None:
+    """As for the gradient of sorted rows: each row of the array has its row of indices."""
+    text = f"""HloModule scattered
+combine {{ a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT s = f32[] {operation} }}
+ENTRY e {{
+ x = f32[3,5,23,2] parameter(0)
+ i = s32[3,5,8] parameter(1)
+ u = f32[3,5,8,2] parameter(2)
+ ROOT r = f32[3,5,23,2] scatter(x, i, u), update_window_dims={{3}}, inserted_window_dims={{2}},
+  scatter_dims_to_operand_dims={{2}}, input_batching_dims={{0,1}},
+  scatter_indices_batching_dims={{0,1}}, index_vector_dim=3, to_apply=combine
+}}"""
+    random = np.random.default_rng(4)
+    x, u = (random.integers(-9, 9, (3, 5, n, 2)).astype(np.float32) for n in (23, 8))
+    index = random.integers(-2, 25, (3, 5, 8)).astype(np.int32)
+    expected = x.copy()
+    for a, b, row in np.ndindex(index.shape):
+        if 0 <= (place := index[a, b, row]) < 23:
+            kept = expected[a, b, place] if operation[0] == "a" else 0
+            expected[a, b, place] = kept + u[a, b, row]
+    options = GraphOptions(logical_cores=cores)
+    (found,) = compile(parse_text(text), TARGET, options)(x, index, u)
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_many_rows_are_faster_than_one_after_another() -> None:
     arrays = inputs(50, 64, 256, np.float32)
     times = {}

@@ -67,7 +67,8 @@ def emit_dynamic_copy(device: DeviceProgram, step: DynamicCopy, words: Sequence[
                 steps = device.constant(np.arange(count, dtype=np.int32) * a)
                 own = index_of(device, Place(steps), "s32", size, 1, start)
                 distance = nl.add(distance, own)
-            mover.many(distance, size, at, to + start * b, b)
+            most = sum(scale * last for scale, last in zip(scales, room)) + a * (count - 1)
+            mover.many(distance, most, size, at, to + start * b, b)
 
     rows(outer, 0, 0, 0)
 
@@ -166,8 +167,8 @@ class _BlockMover:
 
         each(outer, at, to)
 
-    def many(self, distance: NkiTensor, rows: int, at: Any, to: Any, step: int) -> None:
-        """Blocks of rows at the distances of a tile, one row a partition."""
+    def many(self, distance: NkiTensor, most: int, rows: int, at: Any, to: Any, step: int) -> None:
+        """Blocks of rows at the distances of a tile, up to `most`, one row a partition."""
         device = self.device
         inner: list[Axis] = []
         left = _BLOCK // self.size
@@ -193,9 +194,9 @@ class _BlockMover:
 
         def piece(axes: list[Axis], at: Any, to: Any) -> None:
             tile = device.tile((rows, *[count for count, _, _ in axes]), DTYPES[self.type])
-            flat = device.elements(self.array, self.type, [(1, 1)], 0)
-            pattern = [[1, rows], *[[a, count] for count, a, _ in axes]]
-            device.copy(tile, flat.ap(pattern, at, vector_offset=distance))
+            pattern = [(1, most + 1), *[(a, count) for count, a, _ in axes]]
+            blocks = device.elements(self.array, self.type, pattern, at)
+            device.copy(tile, blocks.vector_select(0, distance))
             back = [(step, rows), *[(b, count) for count, _, b in axes]]
             device.copy(device.elements(self.block, self.type, back, to), tile)
 

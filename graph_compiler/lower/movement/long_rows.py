@@ -156,8 +156,8 @@ class _Ranks:
         for which, (place, (type, strides), offset) in enumerate(self.outputs):
             value = own[which] if which < len(self.sort.inputs) else own[-1]
             value = value if value.dtype == DTYPES[type] else nl.copy(value, dtype=DTYPES[type])
-            flat = device.elements(place, type, [(strides[-1], 1)])
-            target = flat.ap([[strides[-1], rows], [1, 1]], offset, vector_offset=rank)
+            pattern = [(strides[-1], self.count), (1, 1)]
+            target = device.elements(place, type, pattern, offset).vector_select(0, rank)
             device.builder.emit("dma_copy", dst=target, src=value, oob_mode=OobMode.skip)
 
     def _count(self, total: NkiTensor, own: list[NkiTensor], columns: int, first: Any) -> None:

@@ -175,7 +175,9 @@ class _UpdateRows:
         self.plan = plan
         self.array, self.update, *self.starts = words
         self.type = step.arrays[0][0]
-        self.outside = -(-math.prod(step.whole) // plan.unit)
+        rank, (count, own, *_) = len(step.batch), plan.axes[-1]
+        most = sum(step.arrays[0][1][rank + axis] * (step.whole[axis] - 1) for axis in step.places)
+        self.places = (most + own * (count - 1)) // plan.unit + 1
 
     def run(self) -> None:
         *outer, last = self.plan.axes
@@ -221,7 +223,7 @@ class _UpdateRows:
             axis=(1,),
         )
         stored = nl.multiply(inside, nl.subtract(1.0, repeated), dtype="int32")
-        beyond = nl.multiply(nl.subtract(1, stored, dtype="int32"), self.outside, dtype="int32")
+        beyond = nl.multiply(nl.subtract(1, stored, dtype="int32"), self.places, dtype="int32")
         target = nl.add(nl.multiply(own, stored, dtype="int32"), beyond, dtype="int32")
         for far, near, dims in _parts(self.plan.blocks):
             counts = [size for size, _, _ in dims]
@@ -231,22 +233,20 @@ class _UpdateRows:
             self.device.copy(update, self.device.elements(self.update, self.type, pattern, offset))
             if self.plan.combination == _SUMMED:
                 old = self.device.tile(update.shape, DTYPES[self.type])
-                self.device.copy(old, self._there(own, rows, dims, at + far))
+                self.device.copy(old, self._there(own, dims, at + far))
                 update = self._summed(update, old, same)
             self.device.builder.emit(
                 "dma_copy",
-                dst=self._there(target, rows, dims, at + far),
+                dst=self._there(target, dims, at + far),
                 src=update,
                 oob_mode=OobMode.skip,
             )
 
-    def _there(
-        self, index: NkiTensor, rows: int, dims: Sequence[tuple[int, int, int]], at: Any
-    ) -> NkiTensor:
+    def _there(self, index: NkiTensor, dims: Sequence[tuple[int, int, int]], at: Any) -> NkiTensor:
         """The parts of the array at places that a tile has."""
-        flat = self.device.elements(self.array, self.type, [(self.plan.unit, 1)])
-        pattern = [[self.plan.unit, rows], *([step, size] for size, step, _ in dims)]
-        return flat.ap(pattern, at, vector_offset=index)
+        pattern = [(self.plan.unit, self.places), *((step, size) for size, step, _ in dims)]
+        array = self.device.elements(self.array, self.type, pattern, at)
+        return array.vector_select(0, index)
 
     def _distances(
         self, shape: tuple[int, int], first: Any, index: Any, along: int

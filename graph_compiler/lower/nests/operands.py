@@ -88,9 +88,9 @@ class StoredOperand(NamedTuple):
         places = Place(self.device.constant(np.arange(rows - 1, -1, -1, dtype=np.int32) * -step))
         index = self.device.tile((rows, 1), "int32")
         self.device.copy(index, self.device.elements(places, "s32", [(1, rows), (0, 1)]))
-        flat = self.elements([(1, 1)], 0)
-        pairs = [[1, rows], *([stride, count] for stride, count in inner)]
-        self.device.copy(tile, flat.ap(pairs, offset + (rows - 1) * step, vector_offset=index))
+        lowest = offset + (rows - 1) * step
+        blocks = self.elements([(1, (rows - 1) * -step + 1), *inner], lowest)
+        self.device.copy(tile, blocks.vector_select(0, index))
 
     def room(self, pattern: Pattern, offset: Any) -> NkiTensor | None:
         order = _order(pattern)
