@@ -380,22 +380,23 @@ def _emitted(
             outputs.append(_result(device, value, outputs))
             device.made_for(node, device.steps[before:])
         for number, parameter in taken.items():
+            made = outputs[number].buffer
             if take_over(device.steps, outputs[number], arguments[parameter]):
-                device.discard(outputs[number].buffer)
+                device.discard(made)
                 outputs[number] = arguments[parameter]
         for view in outputs:
             if view.buffer.size:
                 device.result(view)
-        made = [view.buffer for view in outputs]
+        returned = [view.buffer for view in outputs]
         if options.logical_cores == 1 or limits.alone:
             idle = [Settled([], Counter()) for _ in range(1, options.logical_cores)]
             cores = [Settled(device.steps, reads_of(device.steps)), *idle]
         else:
-            cores = shared_out(device, made)
+            cores = shared_out(device, returned)
         device.declare()
         for core, (steps, uses) in enumerate(cores):
             device.uses = uses
-            device.uses.update(made)
+            device.uses.update(returned)
             with device.on(core):
                 emit(device, steps)
         for view in outputs:

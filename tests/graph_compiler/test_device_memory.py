@@ -6,18 +6,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graph_compiler import Compiled, compile, evaluate, parse_text
+from graph_compiler import Compiled, GraphOptions, compile, evaluate, parse_text
 
 SIZE = 300 * 300 * 4
 
 
-def as_evaluated(text: str, count: int) -> Compiled:
+def as_evaluated(text: str, count: int, cores: int = 1) -> Compiled:
     """The graph compiled, after a run whose results are the evaluator's and whose arrays stay."""
     random = np.random.default_rng(count)
     arrays = [random.uniform(-0.1, 0.1, (300, 300)).astype(np.float32) for _ in range(count)]
     kept = [array.copy() for array in arrays]
     module = parse_text(text)
-    compiled = compile(module, "trn2")
+    compiled = compile(module, "trn2", GraphOptions(logical_cores=cores))
     for found, wanted in zip(compiled(*arrays), evaluate(module, *kept), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
     for array, before in zip(arrays, kept):
@@ -68,16 +68,27 @@ _DOT = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
             f" ROOT r = {_TWO} tuple(n, d)",
             0,
         ),
+        # A row is new, and a product reads the result.
+        (
+            f"z = s32[] constant(0)\n i = s32[] bitcast-convert(o)\n"
+            f"b = f32[1,300] slice(q), slice={{[0:1], [0:300]}}\n"
+            f"n = f32[300,300] dynamic-update-slice(p, b, i, z)\n"
+            f"d = f32[300,300] dot(q, n), {_DOT}\n ROOT r = {_TWO} tuple(n, d)",
+            1,
+        ),
     ],
 )
-def test_donated_parameters_are_updated_in_place(lines: str, updated: int) -> None:
+@pytest.mark.parametrize("cores", [1, 2])
+def test_donated_parameters_are_updated_in_place(lines: str, updated: int, cores: int) -> None:
     text = f"""HloModule m, input_output_alias={{ {{0}}: (0, {{}}, may-alias) }}
 ENTRY e {{
  p = f32[300,300] parameter(0)
  q = f32[300,300] parameter(1)
+ c = f32[1,1] slice(q), slice={{[2:3], [2:3]}}
+ o = f32[] reshape(c)
  {lines}
 }}"""
-    memory = as_evaluated(text, 2).memory
+    memory = as_evaluated(text, 2, cores).memory
     assert memory.updated == updated * SIZE
     assert memory.outputs == (2 - updated) * SIZE
 
