@@ -59,6 +59,39 @@ ENTRY e {{
     np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=bound, atol=bound / 8)
 
 
+@pytest.mark.parametrize("rows", [46, 128, 200])
+@pytest.mark.parametrize("used", ["returned", "in a product of columns"])
+def test_a_hidden_layer_that_others_read_too_is_in_memory(used: str, rows: int) -> None:
+    """A product alone could have read it as it is made, with features along partitions."""
+    columns = "lhs_contracting_dims={0}, rhs_contracting_dims={0}"
+    text = f"""HloModule m
+ENTRY e {{
+ x = f32[{rows},8] parameter(0)
+ w = f32[8,12] parameter(1)
+ v = f32[12,46] parameter(2)
+ a = f32[{rows},12] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+ h = f32[{rows},12] tanh(a)
+ y = f32[{rows},46] dot(h, v), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+ z = f32[{rows},46] exponential(y)
+ g = f32[12,12] dot(h, h), {columns}
+ ROOT r = {{}}
+}}"""
+    form = (
+        f"f32[{rows},46], f32[{rows},12]" if used == "returned" else f"f32[{rows},46], f32[12,12]"
+    )
+    root = f"({form}) tuple(z, {'h' if used == 'returned' else 'g'})"
+    random = np.random.default_rng(rows)
+    x, w, v = (
+        (random.standard_normal(shape) * 0.3).astype(np.float32)
+        for shape in ((rows, 8), (8, 12), (12, 46))
+    )
+    found = compile(parse_text(text.replace("ROOT r = {}", f"ROOT r = {root}")), "trn2")(x, w, v)
+    h = np.tanh(x.astype(np.float64) @ w)
+    wanted = np.exp(h @ v), h if used == "returned" else h.T @ h
+    for here, exact in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(here, exact, rtol=1e-5, atol=1e-5)
+
+
 def test_a_product_with_rows_that_transfers_turn_is_faster() -> None:
     """From -O2 on the plan is tried: 90 % of the peak, 85 % with rows turned by the engine."""
     shape = "bf16[2048,2048]"

@@ -21,7 +21,7 @@ jnp = jax.numpy
 REFUSED = frozenset({"hlo-not-supported"})
 
 FEW = (
-    *("causal_attention", "adam", "cached_decoding_step", "selective_scan"),
+    *("causal_attention_gradients", "adam", "cached_decoding_step", "selective_scan"),
     *("top_two_experts", "group_norm", "dynamic_trips", "gather_modes", "bit_operations"),
     *("special_numbers", "kernel_in_a_loop", "largest_few"),
 )

@@ -110,7 +110,8 @@ class RowGroupEmitter(ResidentRows):
         self.added = added_rows(device, self.group.members, self.following, rows)
         fixed = self._fixed()
         members = self.group.members
-        for number, (reader, sides) in with_transposed(members, self.following, self.total).items():
+        turned = with_transposed(members, self.following, self.total, self.inside)
+        for number, (reader, sides) in turned.items():
             other = members[reader]
             assert isinstance(other, RowProduct)
             members[reader] = replace(other, sides=sides)

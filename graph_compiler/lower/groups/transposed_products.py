@@ -9,7 +9,7 @@ for all rows (`with_transposed`). `Right` caches the loaded right operands.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graph_compiler.lower.device import Pattern
@@ -21,6 +21,7 @@ from graph_compiler.lower.nests.operands import NestOperand, StoredOperand, same
 from graph_compiler.lower.products.depths import Depth, folded, tiles_of_depth
 from graph_compiler.lower.products.sides import Sides
 from graph_compiler.lower.sizes import BANK, DTYPES, PARTITIONS
+from graph_compiler.schedule.views import Buffer
 from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
 
@@ -87,11 +88,11 @@ class Whole(NamedTuple):
 
 
 def with_transposed(
-    members: Sequence[Member], following: dict[int, int], rows: int
+    members: Sequence[Member], following: dict[int, int], rows: int, inside: Collection[Buffer]
 ) -> dict[int, tuple[int, Sides]]:
     """Products whose results are made turned, of those that nests come behind; with the products
     that alone read what the nests make of them, and how these have their operands then. The nests
-    read nothing else that differs from row to row."""
+    read nothing else that differs from row to row. `inside`: buffers that members alone read."""
     found: dict[int, tuple[int, Sides]] = {}
     for number, other in following.items() if rows <= PARTITIONS else ():
         product, nest = members[number], members[other]
@@ -105,7 +106,7 @@ def with_transposed(
             for reader, member in enumerate(members)
             if reader > other and target.buffer in member.reads
         ]
-        if not all(fixed) or len(readers) != 1:
+        if not all(fixed) or len(readers) != 1 or target.buffer not in inside:
             continue
         ((reader, member),) = readers
         if not isinstance(member, RowProduct) or member.uses[LEFT] != target:
