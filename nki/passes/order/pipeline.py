@@ -40,11 +40,11 @@ FEW = 8
 """Operations of a stretch below which there is nothing to overlap."""
 
 SAMPLE = 2048
-"""Operations whose order decides for a longer stretch."""
+"""Operations whose order decides for a longer stretch, or for a piece of one."""
 
 PIECE = 4 * SAMPLE
-"""Operations up to which a stretch without a loop around it has one order: what comes later may do
-something else than its beginning."""
+"""Operations of a piece of a stretch: what comes later may do something else than its beginning.
+Without a loop around it each piece has an order of its own."""
 
 LONG = 256
 """Nodes of a loop from which on its iterations overlap with each other where they meet only."""
@@ -186,7 +186,8 @@ class _PipelinedBody:
         for part in _parts(nodes):
             if isinstance(part, list):
                 alone = len(part) == len(nodes) or not variables
-                for piece in self._pieces(part) if around is None else [part]:
+                pieces = self._pieces(part, self.position) if around is None else [part]
+                for piece in pieces:
                     if alone and not isinstance(around, While):
                         result += self._stretch(piece, variables, around)
                     else:
@@ -200,12 +201,12 @@ class _PipelinedBody:
                 result.append(with_body(part, self._level(part.body, inner, part)))
         return result
 
-    def _pieces(self, nodes: list[Op]) -> Iterator[list[Op]]:
-        """A long stretch in pieces, each of which has its own order: cut where little is live."""
+    def _pieces(self, nodes: list[Op], position: int) -> Iterator[list[Op]]:
+        """A long stretch, from a position on, in pieces: cut where little is live."""
         start = 0
         if len(nodes) > PIECE:
             counted = np.cumsum([op.row is not StorageBegin for op in nodes])
-            across = self.live.across[self.position + np.append(0, counted[:-1])]
+            across = self.live.across[position + np.append(0, counted[:-1])]
         while len(nodes) - start > PIECE:
             half = start + PIECE // 2
             end = half + int(across[half : start + PIECE].argmin())
@@ -239,31 +240,49 @@ class _PipelinedBody:
 
     def _order(self, stretch: _PipelinedStretch) -> _Order:
         """The order that takes the least time."""
-        sample = stretch
         if len(stretch.operations) > SAMPLE:
-            sample = stretch.first(SAMPLE)
-            if self._keeps_busy(sample):
-                return None
+            return self._order_by_samples(stretch)
         # Up to a window the author's order, as it is scheduled later, is estimated to take as long.
-        if stretch.around is not None and WINDOW < len(stretch.operations) <= SAMPLE:
+        if stretch.around is not None and len(stretch.operations) > WINDOW:
             likely = stretch.order(WINDOWS[0])
             if likely.spent < SURE * stretch.order(WINDOW).spent:
                 if launch_sizes(self.kernel, stretch.operations) is not None:
                     return likely.numbers
-        author = modelled_ns(self.kernel, sample.modelled(range(len(sample.operations))))
-        if author is None or author <= BOUND * sample.bound * sample.trips:
+        faster = self._faster(stretch)
+        return None if faster is None else faster.numbers
+
+    def _order_by_samples(self, stretch: _PipelinedStretch) -> _Order:
+        """The order of a long stretch, by the first of its pieces whose beginning takes less time
+        in another order than the author's: if that is a later one, all is to be estimated to take
+        less time so."""
+        start = 0
+        for piece in self._pieces(stretch.operations, stretch.start):
+            sample = stretch.part(start, min(SAMPLE, len(piece)))
+            start += len(piece)
+            if len(piece) < SAMPLE // 4 or self._keeps_busy(sample):
+                continue
+            faster = self._faster(sample)
+            if faster is not None:
+                order = stretch.order(faster.window)
+                if start > len(piece) and order.spent >= GAIN * stretch.order(WINDOW).spent:
+                    return None
+                return order.numbers
+        return None
+
+    def _faster(self, stretch: _PipelinedStretch) -> _Found | None:
+        """An order that takes less time than the author's by the event model, if one does."""
+        author = modelled_ns(self.kernel, stretch.modelled(range(len(stretch.operations))))
+        if author is None or author <= BOUND * stretch.bound * stretch.trips:
             return None
-        for order in sample.orders:
+        for order in stretch.orders:
             # Without a loop around, what is modelled takes no less than the list schedule thinks,
             # or so much less than the author's order that this makes no difference.
             if stretch.around is None and order.spent >= GAIN * author:
                 return None
-            spent = modelled_ns(self.kernel, sample.modelled(order.numbers))
+            spent = modelled_ns(self.kernel, stretch.modelled(order.numbers))
             if spent is None:
                 continue
-            if spent >= GAIN * author:
-                return None
-            return order.numbers if sample is stretch else stretch.order(order.window).numbers
+            return order if spent < GAIN * author else None
         return None
 
     def _keeps_busy(self, sample: _PipelinedStretch) -> bool:
@@ -351,11 +370,11 @@ class _PipelinedStretch:
         self.trips = 1 if around is None else _timed_trips(around)
         self._found: list[_Found] = []
 
-    def first(self, count: int) -> _PipelinedStretch:
-        """The first of its operations."""
-        first = self.operations[:count]
+    def part(self, first: int, count: int) -> _PipelinedStretch:
+        """So many of its operations from one on."""
+        operations = self.operations[first : first + count]
         return _PipelinedStretch(
-            self.body, first, self.begins, self.start, self.variables, self.around
+            self.body, operations, self.begins, self.start + first, self.variables, self.around
         )
 
     def in_order(self, order: Sequence[int]) -> list[Op]:
