@@ -24,11 +24,12 @@ from overlap import HIDDEN, WIDTH, P, chip, through_layer
 import nki
 import nki.isa as nisa
 import nki.language as nl
+from nki.compiled import CompiledKernel
 from nki.ir.builder.builder import Builder
 from nki.ir.builder.inline import inline
 from nki.ir.builder.repeat import repeat
 from nki.ir.nodes import TracedKernel, operations
-from nki.kernel import CompiledKernel, compile_traced
+from nki.kernel import compile_traced
 from nki.passes.analysis.content import forget
 from simulator.timing import simulate
 

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from isa.errors import NeuronError as NeuronError
 from nki.compiled import CompiledKernel as CompiledKernel
 from nki.compiled import load as load
-from nki.kernel import Kernel as Kernel
-from nki.kernel import compile as compile
-from nki.kernel import profile as profile
-from nki.kernel import simulate as simulate
+from nki.kernel.functions import compile as compile
+from nki.kernel.functions import profile as profile
+from nki.kernel.kernel import Kernel as Kernel
+from nki.kernel.simulation import simulate as simulate
 from nki.trace.call import TensorSpec as TensorSpec
 from nki.trace.call import symbol as symbol
 from nki.tuning.autotune import autotune as autotune

@@ -5,10 +5,8 @@
 
 from nki.collectives.operations import (
     all_gather,
-    all_gather_v,
     all_reduce,
     all_to_all,
-    all_to_all_v,
     collective_permute,
     collective_permute_implicit,
     collective_permute_implicit_current_processing_rank_id,
@@ -17,6 +15,7 @@ from nki.collectives.operations import (
     reduce_scatter,
 )
 from nki.collectives.simulated import simulate_ranks
+from nki.collectives.variable_sizes import all_gather_v, all_to_all_v
 from nki.ranks.group import ReplicaGroup
 
 __all__ = [

@@ -6,10 +6,8 @@
 """
 
 from nki.collectives.operations import all_gather as all_gather
-from nki.collectives.operations import all_gather_v as all_gather_v
 from nki.collectives.operations import all_reduce as all_reduce
 from nki.collectives.operations import all_to_all as all_to_all
-from nki.collectives.operations import all_to_all_v as all_to_all_v
 from nki.collectives.operations import collective_permute as collective_permute
 from nki.collectives.operations import collective_permute_implicit as collective_permute_implicit
 from nki.collectives.operations import collective_permute_implicit_current_processing_rank_id as collective_permute_implicit_current_processing_rank_id
@@ -17,6 +15,8 @@ from nki.collectives.operations import collective_permute_implicit_reduce as col
 from nki.collectives.operations import rank_id as rank_id
 from nki.collectives.operations import reduce_scatter as reduce_scatter
 from nki.collectives.simulated import simulate_ranks as simulate_ranks
+from nki.collectives.variable_sizes import all_gather_v as all_gather_v
+from nki.collectives.variable_sizes import all_to_all_v as all_to_all_v
 from nki.ranks.group import ReplicaGroup as ReplicaGroup
 
 __all__ = [

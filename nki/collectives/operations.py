@@ -1,45 +1,30 @@
-"""The collective operations, over ranks that run in one process (`simulator.ranks`).
-
-Reductions go in the order of the ranks in their group, in fp32 (integers: exactly), and round once
-at the end. Source of all: SDK nki/api/nki/collectives/__init__.py.
+"""The collective operations with chunks of one size, over ranks that run in one process
+(`simulator.ranks`). Source of all: SDK nki/api/nki/collectives/__init__.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from isa.dtypes import DTYPES
-from isa.enums import Memory
-from isa.errors import NeuronError
-from isa.operations.control import CoreBarrier
-from isa.operations.dma import DmaCopy
 from nki.collectives.checks import (
     check_counts,
     check_dimension,
-    check_displacements,
     check_group,
     check_memory,
-    check_metadata,
     check_op,
     check_pairs,
-    check_priority,
     check_sizes,
-    check_variable_gather,
     one,
 )
+from nki.collectives.exchange import Array, Messages, exchange, predecessor, reduced
 from nki.errors import USER_FRAMES
-from nki.ir.builder.emission import emit
 from nki.ir.builder.registers import VirtualRegister
-from nki.ir.context import Location, caller, current
+from nki.ir.context import caller, current
 from nki.ir.views.tensor import NkiTensor
 from nki.ranks.group import ReplicaGroup
 from simulator.ranks import place
-
-Array = np.ndarray[Any, Any]
-Messages = dict[int, list[Array]]
 
 
 def all_reduce(
@@ -78,9 +63,9 @@ def all_reduce(
         check_sizes("all_reduce", srcs, dsts, 1, 1)
 
         def result(messages: Messages, group: tuple[int, ...], rank: int, index: int) -> Array:
-            return _reduced([messages[r][index] for r in group], combine)
+            return reduced([messages[r][index] for r in group], combine)
 
-        _run("all_reduce", srcs, dsts, replica_group, priority, result, caller())
+        exchange("all_reduce", srcs, dsts, replica_group, priority, result, caller())
 
 
 def all_gather(
@@ -121,7 +106,7 @@ def all_gather(
         def result(messages: Messages, group: tuple[int, ...], rank: int, index: int) -> Array:
             return np.concatenate([messages[r][index] for r in group], axis=collective_dim)
 
-        _run("all_gather", srcs, dsts, replica_group, priority, result, caller())
+        exchange("all_gather", srcs, dsts, replica_group, priority, result, caller())
 
 
 def reduce_scatter(
@@ -162,10 +147,10 @@ def reduce_scatter(
         check_sizes("reduce_scatter", srcs, dsts, parts, 1)
 
         def result(messages: Messages, group: tuple[int, ...], rank: int, index: int) -> Array:
-            whole = _reduced([messages[r][index] for r in group], combine)
+            whole = reduced([messages[r][index] for r in group], combine)
             return np.split(whole, len(group), axis=0)[group.index(rank)]
 
-        _run("reduce_scatter", srcs, dsts, replica_group, priority, result, caller())
+        exchange("reduce_scatter", srcs, dsts, replica_group, priority, result, caller())
 
 
 def all_to_all(
@@ -208,7 +193,7 @@ def all_to_all(
             mine = group.index(rank)
             return np.concatenate([np.split(messages[r][index], len(group))[mine] for r in group])
 
-        _run("all_to_all", srcs, dsts, replica_group, priority, result, caller())
+        exchange("all_to_all", srcs, dsts, replica_group, priority, result, caller())
 
 
 def collective_permute(
@@ -251,7 +236,7 @@ def collective_permute(
             return messages[sources[rank]][index] if rank in sources else None
 
         if place().rank in ranks.groups[0]:
-            _run("collective_permute", srcs, dsts, ranks, priority, result, caller())
+            exchange("collective_permute", srcs, dsts, ranks, priority, result, caller())
 
 
 def collective_permute_implicit(
@@ -289,7 +274,7 @@ def collective_permute_implicit(
         check_memory("collective_permute_implicit", srcs, dsts)
         check_sizes("collective_permute_implicit", srcs, dsts, 1, 1)
         location = caller()
-        _run(
+        exchange(
             "collective_permute_implicit", srcs, dsts, replica_group, priority, _previous, location
         )
 
@@ -336,10 +321,10 @@ def collective_permute_implicit_reduce(
             check_sizes(what, srcs, dsts, 1, 1)
 
         def result(messages: Messages, group: tuple[int, ...], rank: int, index: int) -> Array:
-            sent = messages[_predecessor(group, rank)]
-            return _reduced([sent[index], sent[index + len(left)]], combine)
+            sent = messages[predecessor(group, rank)]
+            return reduced([sent[index], sent[index + len(left)]], combine)
 
-        _run(what, [*left, *right], dsts, replica_group, priority, result, caller())
+        exchange(what, [*left, *right], dsts, replica_group, priority, result, caller())
 
 
 def collective_permute_implicit_current_processing_rank_id(
@@ -401,230 +386,5 @@ def rank_id(name: str | None = None) -> VirtualRegister:
         return current("nki.collectives.rank_id").register_alloc(place().rank, caller())
 
 
-def all_gather_v(
-    srcs: list[NkiTensor],
-    dsts: list[NkiTensor],
-    replica_group: ReplicaGroup,
-    metadata_tensor: NkiTensor,
-    recv_counts_known: bool = False,
-    has_rdispls: bool = False,
-    priority: int | None = None,
-    name: str | None = None,
-) -> None:
-    """Every rank's chunk src[displacement : displacement + count] goes to all ranks of the group.
-
-    `metadata_tensor` (uint32) has a column per rank: row 0 the count and row 1 the displacement
-    (first column only), row 2 gets the received counts unless `recv_counts_known`; dst has equal
-    slots. For groups of four ranks with two cores each (LNC=2), without `has_rdispls`.
-
-    Source: SDK nki/api/nki/collectives/__init__.py (all_gather_v).
-
-    >>> import numpy as np, nki, nki.collectives as ncc, nki.language as nl
-    >>> @nki.jit(platform_target="trn2")
-    ... def kernel(a, table, group):
-    ...     src = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    ...     dst = nl.ndarray((4, 2), dtype=a.dtype, buffer=nl.shared_hbm)
-    ...     metadata = nl.ndarray(table.shape, dtype=nl.uint32, buffer=nl.shared_hbm)
-    ...     for tensor, given in ((src, a), (metadata, table)):
-    ...         nl.store(tensor, nl.load(given))
-    ...     nl.store(dst, nl.zeros(dst.shape, dtype=a.dtype, buffer=nl.sbuf))
-    ...     ncc.all_gather_v([src], [dst], group, metadata)
-    ...     return dst
-    >>> group = ncc.ReplicaGroup([[0, 1, 2, 3]])
-    >>> counts, starts = (2, 1, 0, 2), (1, 0, 0, 2)
-    >>> arguments = [
-    ...     {"a": np.arange(4, dtype=np.float32).reshape(2, 2) + 10 * rank, "group": group,
-    ...      "table": np.array([[counts[rank]] * 4, [starts[rank]] * 4, [0] * 4], np.uint32)}
-    ...     for rank in range(4)
-    ... ]
-    >>> print(ncc.simulate_ranks(kernel[2], arguments)[0].ravel())
-    [ 1.  2. 10.  0.  0.  0. 32. 33.]
-    """
-    with USER_FRAMES:
-        cores = current("nki.collectives.all_gather_v").cores
-        check_variable_gather(replica_group, has_rdispls, cores)
-        _run_v("all_gather_v", srcs, dsts, replica_group, metadata_tensor, recv_counts_known,
-               has_rdispls, priority, True, caller())  # fmt: skip
-
-
-def all_to_all_v(
-    srcs: list[NkiTensor],
-    dsts: list[NkiTensor],
-    replica_group: ReplicaGroup,
-    metadata_tensor: NkiTensor,
-    recv_counts_known: bool = False,
-    has_rdispls: bool = False,
-    priority: int | None = None,
-    name: str | None = None,
-) -> None:
-    """Every rank sends each other one a chunk of its own length; see `all_gather_v`, with a count
-    and a displacement for every destination in rows 0 and 1.
-
-    Source: SDK nki/api/nki/collectives/__init__.py (all_to_all_v).
-
-    >>> import numpy as np, nki.collectives as ncc, nki.language as nl
-    >>> def kernel(a, table, group):
-    ...     src = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    ...     dst = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    ...     metadata = nl.ndarray(table.shape, dtype=nl.uint32, buffer=nl.shared_hbm)
-    ...     for tensor, given in ((src, a), (metadata, table)):
-    ...         nl.store(tensor, nl.load(given))
-    ...     nl.store(dst, nl.zeros(a.shape, dtype=a.dtype, buffer=nl.sbuf))
-    ...     ncc.all_to_all_v([src], [dst], group, metadata)
-    ...     return dst
-    >>> group = ncc.ReplicaGroup([[0, 1]])
-    >>> tables = [[1, 2], [0, 1]], [[2, 1], [1, 3]]  # counts, displacements
-    >>> arguments = [
-    ...     {"a": np.arange(4, dtype=np.float32).reshape(2, 2) + 10 * rank, "group": group,
-    ...      "table": np.array([*table, [0, 0]], np.uint32)}
-    ...     for rank, table in enumerate(tables)
-    ... ]
-    >>> for result in ncc.simulate_ranks(kernel, arguments):
-    ...     print(result.ravel())
-    [ 0.  0. 11. 12.]
-    [ 1.  2. 13.  0.]
-    """
-    with USER_FRAMES:
-        _run_v("all_to_all_v", srcs, dsts, replica_group, metadata_tensor, recv_counts_known,
-               has_rdispls, priority, False, caller())  # fmt: skip
-
-
-# Execution
-
-Result = Callable[[Messages, tuple[int, ...], int, int], Any]
-"""What dst number `index` of `rank` becomes (None: it stays), from everyone's sources."""
-
-
-def _run(
-    what: str,
-    srcs: Sequence[NkiTensor],
-    dsts: Sequence[NkiTensor],
-    replica_group: ReplicaGroup,
-    priority: int | None,
-    result: Result,
-    location: Location,
-) -> None:
-    """Exchange the sources within this rank's group and write the destinations.
-
-    The cores of a rank meet before and after, where any of the tensors is theirs in common. The
-    first of them works for all where the destinations are in shared HBM. What each core has its own
-    of, it exchanges with the same core of the other ranks.
-    """
-    context: Any = current(f"nki.collectives.{what}")
-    check_priority(priority, context.target)
-    if not hasattr(context, "array"):
-        raise NeuronError(
-            "not-supported",
-            what=f"nki.collectives.{what} in a compiled program",
-            why="A program is for one rank; ranks meet in eager runs.",
-            hint="Run the kernel with nki.collectives.simulate_ranks, or give nki.simulate a "
-            "ReplicaGroup among the arguments.",
-        )
-    rank, world = place()
-    group = check_group(what, replica_group).group_of(rank)
-    _meet_cores(context, (*dsts, *srcs), location)
-    shared = all(dst.storage.memory is Memory.shared_hbm for dst in dsts)
-    if context.core == 0 or not shared:
-        sources = [context.array(src) for src in srcs]
-        meeting = f"{what} on core {context.core}" if context.core else what
-        messages = world.meet(rank, group, meeting, sources)
-        for index, dst in enumerate(dsts):
-            _write(context, dst, result(messages, group, rank, index), location)
-    _meet_cores(context, (*dsts, *srcs), location)
-
-
-def _meet_cores(context: Any, tensors: Sequence[NkiTensor], location: Location) -> None:
-    common = [tensor for tensor in tensors if tensor.storage.memory is Memory.shared_hbm]
-    if context.cores > 1 and common:
-        emit(context, CoreBarrier, {"data": common[0], "cores": (0, 1)}, location)
-
-
-def _write(context: Any, dst: NkiTensor, values: Any, location: Location) -> None:
-    if values is None:
-        return
-    if values.size != dst.size:
-        raise NeuronError(
-            "shape-mismatch",
-            what=f"{dst.name!r} has {dst.size} elements, {values.size} come",
-            location=None,
-        )
-    data = np.ascontiguousarray(values).reshape(dst.shape)
-    source = context.allocate(dst.shape, dst.dtype, Memory.private_hbm, "", None, location, data)
-    emit(context, DmaCopy, {"dst": dst, "src": source}, location)
-
-
-def _run_v(
-    what: str,
-    srcs: Sequence[NkiTensor],
-    dsts: Sequence[NkiTensor],
-    replica_group: ReplicaGroup,
-    metadata: NkiTensor,
-    counts_known: bool,
-    has_displacements: bool,
-    priority: int | None,
-    gather: bool,
-    location: Location,
-) -> None:
-    one(what, srcs, dsts)
-    check_memory(what, srcs, dsts, hbm_only=True)
-    size = check_group(what, replica_group).size
-    rows = 4 if has_displacements else 3
-    check_metadata(metadata, rows, size)
-    check_displacements(what, has_displacements, current(f"nki.collectives.{what}").target)
-
-    def received(messages: Messages, group: tuple[int, ...], rank: int) -> tuple[Array, list[int]]:
-        """dst and row 2 of the metadata, flat."""
-        mine = group.index(rank)
-        out = np.array(messages[rank][2]).reshape(-1)
-        table = messages[rank][1].reshape(rows, size)
-        counts = []
-        for position, sender in enumerate(group):
-            plan = messages[sender][1].reshape(rows, size)
-            column = 0 if gather else mine
-            count, start = int(plan[0, column]), int(plan[1, column])
-            slot = out.size // size * position
-            begin = int(table[3, position]) if has_displacements else slot
-            source = messages[sender][0].reshape(-1)
-            room = out.size if has_displacements else slot + out.size // size
-            if start + count > source.size or begin + count > room:
-                raise NeuronError(
-                    "out-of-bounds",
-                    what=f"rank {sender} sends {count} elements from {start} of {source.size} to "
-                    f"element {begin} of rank {rank}, which has room up to {room}",
-                )
-            out[begin : begin + count] = source[start : start + count]
-            counts.append(count)
-        return out, counts
-
-    def result(messages: Messages, group: tuple[int, ...], rank: int, index: int) -> Any:
-        out, counts = received(messages, group, rank)
-        if index == 0:
-            return out
-        table = np.array(messages[rank][1]).reshape(rows, size)
-        table[2] = counts
-        return table
-
-    given = [*srcs, metadata, *dsts]
-    targets = list(dsts) if counts_known else [*dsts, metadata]
-    _run(what, given, targets, replica_group, priority, result, location)
-
-
 def _previous(messages: Messages, group: tuple[int, ...], rank: int, index: int) -> Array:
-    return messages[_predecessor(group, rank)][index]
-
-
-def _predecessor(group: tuple[int, ...], rank: int) -> int:
-    return group[group.index(rank) - 1]
-
-
-def _reduced(parts: Sequence[Array], combine: Callable[[Array, Array], Array]) -> Array:
-    """The parts combined from the first to the last, rounded to their dtype at the end."""
-    first = parts[0]
-    row = DTYPES[str(first.dtype)]
-    wide = np.int64 if row.is_integer else np.float32
-    total = first.astype(wide)
-    for part in parts[1:]:
-        total = combine(total, part.astype(wide))
-    if row.is_integer:
-        total = np.clip(total, row.lowest, row.largest)
-    return total.astype(first.dtype)
+    return messages[predecessor(group, rank)][index]

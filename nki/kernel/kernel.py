@@ -4,46 +4,30 @@ from __future__ import annotations
 
 import functools
 import importlib
-import sys
 from collections.abc import Callable
 from types import MethodType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isa.errors import NeuronError
-from isa.gc_pause import collection_paused
 from isa.target import Target
 from nki import progress, settings
-from nki.artifacts import keep
 from nki.call_chains import explained
-from nki.compiled import CompiledKernel, packed, run_settings, update
+from nki.compiled import CompiledKernel
 from nki.completion import Listed
 from nki.errors import user_frames
-from nki.frameworks.arrays import as_numpy, like
-from nki.frameworks.callables import is_method, stops_in_debugger, with_name
+from nki.frameworks.callables import is_method, with_name
 from nki.frameworks.compiled_functions import outside_graphs
 from nki.ir.builder.edges import Schedule, add_edges, check_edges, schedule_of
 from nki.ir.context import CURRENT
 from nki.ir.nodes import TracedKernel as TracedKernel
-from nki.jax_transforms import called_back, is_traced
-from nki.superseded import hint_at_call
-from nki.torch_exports import exported_call, is_exported
-from nki.trace.call import (
-    arrays_in,
-    bind_arguments,
-    refuse_unknown,
-    refuse_without_data,
-    sizes_of,
-    tensors_in,
-)
+from nki.kernel.compiling import compile_traced, order_traced
+from nki.trace.call import bind_arguments
 
 if TYPE_CHECKING:
     from nki.transformations import Transformation
-    from simulator.profile import Profile
 
-Runner = Callable[["Kernel", dict[str, Any]], Any]
-"""A way of running a kernel on arguments by parameter name."""
 
 _KEPT_INSTRUCTIONS = 200_000
 """Instructions of all specialisations that a kernel keeps; the last one stays whatever its size."""
@@ -205,7 +189,10 @@ class Kernel(Listed):
                 "nki/api/nki/__init__.py, jit).",
                 hint=f"Launch with kernel[{configured}](...), or change the variable.",
             )
-        return simulate(self)(*args, **kwargs)
+
+        from nki.kernel.simulation import Simulation
+
+        return Simulation(self)(*args, **kwargs)
 
     def __repr__(self) -> str:
         lnc = f"[{self.cores}]" if self.cores != 1 else ""
@@ -238,7 +225,7 @@ class Kernel(Listed):
         from nki.trace.tracer import trace
 
         device = settings.target(self.target)
-        _check_cores(self.cores, device)
+        check_cores(self.cores, device)
         progress.stage("trace")
         traced = trace(self.function, arguments, device, self.cores)
         add_edges(traced.bodies, self.schedule)
@@ -277,7 +264,7 @@ class Kernel(Listed):
         from nki.fingerprint import fingerprint
 
         device = settings.target(self.target)
-        _check_cores(self.cores, device)
+        check_cores(self.cores, device)
         content = fingerprint(self.function, arguments)
         if content is None:
             return make(traced(arguments))
@@ -313,7 +300,7 @@ def _size(compiled: CompiledKernel) -> int:
     return 1 + sum(len(stream) for core in cores for stream in core.streams.values())
 
 
-def _check_cores(cores: int, target: Target) -> None:
+def check_cores(cores: int, target: Target) -> None:
     if cores not in target.logical_core_sizes:
         sizes = " or ".join(str(size) for size in target.logical_core_sizes)
         raise NeuronError(
@@ -342,326 +329,3 @@ def _callable(function: Any) -> Callable[..., Any]:
         )
     kernel: Callable[..., Any] = function
     return kernel
-
-
-_VENDOR_OPTIONS = (
-    "additional_compile_opt",
-    "debug_kernel",
-    "enable_out_of_bound_check",
-    "experimental_flags",
-    "kernel_return",
-    "mode",
-    "show_compiler_tb",
-)
-"""Options of `nki.jit` with which public kernels steer the vendor's tools."""
-
-
-@overload
-def jit(fn: Callable[..., Any], **options: Any) -> Kernel: ...
-
-
-@overload
-def jit(fn: None = None, **options: Any) -> Callable[[Callable[..., Any]], Kernel]: ...
-
-
-@user_frames
-def jit(
-    fn: Callable[..., Any] | None = None,
-    *,
-    target: str | None = None,
-    platform_target: str | None = None,
-    transformations: tuple[str, ...] | list[str] = (),
-    **kwargs: Any,
-) -> Any:
-    """Make a kernel of a function: `@nki.jit`, `nki.jit(fn)`, or `@nki.jit(target=...)`.
-
-    `target` names the target to compile for; `platform_target` is its name in earlier versions.
-    `transformations` are those of `with_transformations`.
-    Options of the vendor's tools that have no meaning here (`mode`, `debug_kernel`,
-    `show_compiler_tb`, ...) are accepted and do nothing.
-
-    Source: SDK nki/api/nki/__init__.py. Raises unknown-argument, unknown-target.
-
-    >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
-    >>> @nki.jit(target="trn2")
-    ... def scaled(a, factor=2.0):  # tensors, and values known while compiling
-    ...     tile = nl.load(a)
-    ...     nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=factor)
-    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    ...     nl.store(out, tile)
-    ...     return out
-    >>> scaled(np.ones((1, 3), np.float32), factor=5.0)
-    array([[5., 5., 5.]], dtype=float32)
-    """
-    own = "target", "platform_target", "transformations"
-    refuse_unknown("nki.jit", kwargs, (*own, *_VENDOR_OPTIONS))
-    if "mode" in kwargs:
-        hint_at_call("nki.jit(mode=)")
-    target = _one_target(target, platform_target)
-    if fn is None:
-        return functools.partial(jit, target=target, transformations=transformations)
-    kernel = as_kernel(fn).on(target)
-    return kernel.with_transformations(*transformations) if transformations else kernel
-
-
-def _one_target(target: str | None, platform_target: str | None) -> str | None:
-    """The target that both names of the argument give, checked; None without."""
-    if target and platform_target and target != platform_target:
-        raise NeuronError(
-            "value-not-allowed",
-            f"target is {target!r}, platform_target is {platform_target!r}",
-            why="They are two names of one argument.",
-            hint="Give target= alone.",
-        )
-    return settings.target(target or platform_target).name if target or platform_target else None
-
-
-@user_frames
-def compile(kernel: Any, /, *args: Any, target: str | None = None, **specs: Any) -> CompiledKernel:
-    """Compile a kernel for `TensorSpec`s (or arrays), by position or parameter name.
-
-    Shapes may hold launch symbols (`nki.symbol`); the result then runs for every size that its
-    guards admit. Other arguments are compile-time values.
-
-    Raises missing-argument, unknown-argument, unknown-target, race, hbm-overflow, and what the
-    kernel's operations raise.
-
-    >>> import nki, nki.language as nl, nki.isa as nisa, numpy as np
-    >>> @nki.jit
-    ... def copy(a):
-    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    ...     nisa.dma_copy(dst=out, src=a)
-    ...     return out
-    >>> compiled = nki.compile(copy, a=nki.TensorSpec((4, 8), nl.float32), target="trn2")
-    >>> compiled.target
-    'trn2'
-    >>> compiled(np.ones((4, 8), np.float32)).shape
-    (4, 8)
-    """
-    launched = as_kernel(kernel).on(target)
-    retrace = functools.partial(launched.trace, *args, **specs)
-    with collection_paused(), explained(launched.function, retrace):
-        return compile_traced(retrace())
-
-
-def compile_traced(
-    traced: TracedKernel, observe: Callable[[str, Any], None] | None = None
-) -> CompiledKernel:
-    """Lower traced tile IR and, unless NKI_CHECKS=0, prove that the program has no race.
-
-    `observe(stage, product)` sees what each stage makes (`nki.pipeline.STAGES`)."""
-    from nki.pipeline import compile_kernel
-    from nki.verification.hbm_capacity import check_hbm
-
-    with collection_paused():
-        program = compile_kernel(traced, observe)
-        check_hbm(program)
-        if settings.checks_wanted():
-            progress.stage("proof that nothing races")
-            from nki.verification import verify_program
-
-            verify_program(program)
-            if observe is not None:
-                observe("verify", program)
-    keep(program)
-    return CompiledKernel(program, container=_container(traced.results), traced=traced)
-
-
-def order_traced(traced: TracedKernel) -> CompiledKernel:
-    """Traced tile IR as it is, ready to run in the author's order."""
-    from nki.reference.in_order import in_order
-    from nki.verification.hbm_capacity import check_hbm
-
-    ordered = in_order(traced)
-    check_hbm(ordered.program)
-    if settings.checks_wanted() and len(ordered.program.cores) > 1:
-        from nki.verification import verify_program
-
-        verify_program(ordered.program)
-    return CompiledKernel(ordered.program, ordered.capacity, _container(traced.results))
-
-
-def _container(results: Any) -> type | None:
-    """What a kernel returns its results in (`nki.ir.builder.results.Results`)."""
-    return getattr(results, "container", None)
-
-
-@user_frames
-def simulate(
-    kernel: Any,
-    *,
-    target: str | None = None,
-    mode: str | None = None,
-    backend: str | None = None,
-) -> Simulation:
-    """A callable that runs the kernel on this machine, and launches on cores as a kernel does:
-    `nki.simulate(kernel)[2](...)` is `nki.simulate(kernel[2])(...)`.
-
-    `mode`: "device" compiles and runs the program, "reference" runs the tile IR, "eager" runs
-    every operation as its line of Python executes (for `breakpoint()` and `print`). All three
-    give the same bits. Calls with equal arguments run the kernel's Python once, but in eager mode,
-    which runs it each time. None takes NKI_MODE, and without it "eager" for a kernel that calls
-    `breakpoint()` itself, "device" for others. `backend`: "native" for compiled micro-kernels,
-    "numpy" for the NumPy code that they are compared with; None takes NKI_BACKEND, and native
-    without it. `target` goes before that of the kernel.
-
-    Source: SDK nki/api/nki/__init__.py (simulate); target, modes and backends are ours.
-
-    Raises unknown-mode, unknown-target.
-
-    >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
-    >>> @nki.jit
-    ... def reversed_signs(a):
-    ...     tile = nl.load(a)
-    ...     nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=-1.0)
-    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    ...     nl.store(out, tile)
-    ...     return out
-    >>> a = np.array([[1, 2, 3]], np.float32)
-    >>> for mode in ("device", "reference", "eager"):
-    ...     print(nki.simulate(reversed_signs, mode=mode)(a))
-    [[-1. -2. -3.]]
-    [[-1. -2. -3.]]
-    [[-1. -2. -3.]]
-    """
-    if mode is not None:
-        settings.mode_wanted(mode, mode)
-    return Simulation(as_kernel(kernel).on(target), mode, backend)
-
-
-class Simulation:
-    """What `nki.simulate` returns: call it, or launch it on cores with `[lnc]` first."""
-
-    def __init__(self, kernel: Kernel, mode: str | None, backend: str | None) -> None:
-        functools.update_wrapper(self, kernel, updated=())
-        self.kernel, self.mode, self.backend = kernel, mode, backend
-
-    @user_frames
-    def __getitem__(self, cores: int | tuple[int]) -> Simulation:
-        return Simulation(self.kernel[cores], self.mode, self.backend)
-
-    @user_frames
-    @outside_graphs
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.backend is None:
-            return _simulate(self.mode, self.kernel, args, kwargs)
-        token = settings.BACKEND.set(self.backend)
-        try:
-            return _simulate(self.mode, self.kernel, args, kwargs)
-        finally:
-            settings.BACKEND.reset(token)
-
-
-def _simulate(
-    mode: str | None, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    own = "eager" if stops_in_debugger(kernel.function) else "device"
-    chosen = settings.mode_wanted(mode, own)
-    if "eager" in (own, chosen):
-        progress.close()  # a debugger may need the terminal
-    runner = _RUNNERS[chosen]
-    arguments = kernel.bound(args, kwargs)
-    refuse_without_data(tensors_in(arguments))
-
-    def run(given: dict[str, Any]) -> Any:
-        with explained(kernel.function, lambda: kernel.traced(given)):
-            return runner(kernel, given)
-
-    if not settings.precise_wanted():
-        from nki.trace.in_fp32 import in_fp32
-
-        run = functools.partial(in_fp32, run)
-    if is_traced(arguments):
-        return called_back(run, kernel, arguments)
-    if is_exported(arguments):
-        return exported_call(run, kernel, arguments)
-    return run(arguments)
-
-
-@user_frames
-def profile(kernel: Any, *, target: str | None = None) -> Callable[..., tuple[Any, Profile]]:
-    """A callable that runs the kernel, compiled for `target`, and returns (outputs, metrics).
-
-    Where an argument is a `TensorSpec`, nothing runs, and outputs are None. The metrics are a
-    `simulator.profile.Profile`: `text()` is a report to read, `to_dict()` the same as data.
-
-    Raises missing-argument, unknown-target, and what compiling and running the kernel raise.
-
-    >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
-    >>> @nki.jit
-    ... def add(a, b):
-    ...     tile = nl.load(a)
-    ...     nisa.tensor_tensor(dst=tile, data1=tile, data2=nl.load(b), op=nl.add)
-    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    ...     nl.store(out, tile)
-    ...     return out
-    >>> a = np.ones((128, 512), np.float32)
-    >>> outputs, metrics = nki.profile(add)(a, a)
-    >>> outputs[0, 0].item(), metrics.kernel, metrics.dma.hbm_read_bytes == 2 * a.nbytes
-    (2.0, 'add', True)
-    >>> 1 < metrics.total_us < 100
-    True
-    """
-    return functools.partial(_profile, as_kernel(kernel).on(target))
-
-
-@user_frames
-def _profile(kernel: Kernel, /, *args: Any, **kwargs: Any) -> tuple[Any, Profile]:
-    arguments = kernel.bound(args, kwargs)
-    tensors = tensors_in(arguments)
-    arrays = arrays_in(arguments)
-    with explained(kernel.function, lambda: kernel.traced(arguments)):
-        outputs: Any = None
-        if len(arrays) == len(tensors):
-            outputs, metrics = kernel.compiled(arguments).profile(*arrays)
-        else:
-            sizes = [sizes_of(value, name) for value, name in tensors]
-            metrics = kernel.compiled(arguments).profile_of(sizes)
-        metrics.launched_with(arguments)
-        return outputs, metrics
-
-
-def _run_device(kernel: Kernel, arguments: dict[str, Any]) -> Any:
-    if _has_replica_group(arguments):
-        from nki.ranks.world import same_on_all_ranks
-
-        return same_on_all_ranks(simulate(kernel, mode="eager"), arguments)
-    with collection_paused():
-        return kernel.compiled(arguments)(*arrays_in(arguments))
-
-
-def _has_replica_group(arguments: dict[str, Any]) -> bool:
-    """Whether a kernel is for several ranks, all of which get these arguments."""
-    module = sys.modules.get("nki.ranks.group")
-    return module is not None and any(
-        isinstance(value, module.ReplicaGroup) for value in arguments.values()
-    )
-
-
-def _run_reference(kernel: Kernel, arguments: dict[str, Any]) -> Any:
-    with collection_paused():
-        return kernel.ordered(arguments)(*arrays_in(arguments))
-
-
-def _run_eager(kernel: Kernel, arguments: dict[str, Any]) -> Any:
-    from nki.eager.eager import run_eager
-
-    target = settings.target(kernel.target)
-    _check_cores(kernel.cores, target)
-    if kernel.schedule:
-        kernel.traced(arguments)  # operations run in their order; edges must be right
-    checked, native = settings.checks_wanted(), settings.native_wanted()
-    with run_settings():
-        outputs, after = run_eager(
-            kernel.function, arguments, target, kernel.cores, checked, native
-        )
-    given = arrays_in(arguments)
-    update([as_numpy(array) for array in given], after)
-    return like(given, packed(outputs, outputs.container))
-
-
-_RUNNERS: dict[str, Runner] = {
-    "device": _run_device,
-    "reference": _run_reference,
-    "eager": _run_eager,
-}

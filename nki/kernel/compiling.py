@@ -1,0 +1,54 @@
+"""Traced tile IR compiled: by the passes, or as it is, in the author's order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from isa.gc_pause import collection_paused
+from nki import progress, settings
+from nki.artifacts import keep
+from nki.compiled import CompiledKernel
+from nki.ir.nodes import TracedKernel as TracedKernel
+
+
+def compile_traced(
+    traced: TracedKernel, observe: Callable[[str, Any], None] | None = None
+) -> CompiledKernel:
+    """Lower traced tile IR and, unless NKI_CHECKS=0, prove that the program has no race.
+
+    `observe(stage, product)` sees what each stage makes (`nki.pipeline.STAGES`)."""
+    from nki.pipeline import compile_kernel
+    from nki.verification.hbm_capacity import check_hbm
+
+    with collection_paused():
+        program = compile_kernel(traced, observe)
+        check_hbm(program)
+        if settings.checks_wanted():
+            progress.stage("proof that nothing races")
+            from nki.verification import verify_program
+
+            verify_program(program)
+            if observe is not None:
+                observe("verify", program)
+    keep(program)
+    return CompiledKernel(program, container=_container(traced.results), traced=traced)
+
+
+def order_traced(traced: TracedKernel) -> CompiledKernel:
+    """Traced tile IR as it is, ready to run in the author's order."""
+    from nki.reference.in_order import in_order
+    from nki.verification.hbm_capacity import check_hbm
+
+    ordered = in_order(traced)
+    check_hbm(ordered.program)
+    if settings.checks_wanted() and len(ordered.program.cores) > 1:
+        from nki.verification import verify_program
+
+        verify_program(ordered.program)
+    return CompiledKernel(ordered.program, ordered.capacity, _container(traced.results))
+
+
+def _container(results: Any) -> type | None:
+    """What a kernel returns its results in (`nki.ir.builder.results.Results`)."""
+    return getattr(results, "container", None)
