@@ -40,9 +40,10 @@ from simulator.device_state import Arena, LoadedTiles
 from simulator.kernels import fixed
 from simulator.native.codegen.library import Library, host_levels, library
 from simulator.native.codegen.rates import multiply_adds
+from simulator.native.matmul.blocks import block_for
 from simulator.native.matmul.gemm import MultiplyKernel
 from simulator.native.matmul.gemm_image import Image, Load
-from simulator.native.matmul.plans import HeldTile, block_for
+from simulator.native.matmul.plans import HeldTile
 from simulator.numerics.random import initial_states
 from simulator.oracle import quiet
 from simulator.views import Indirect, bits, dtype_name, strided

@@ -11,8 +11,9 @@ False. Code that must not ask uses `identical`. Comparisons of an Affine, and `<
 of a Polynomial, give a bool where bounds decide them, else a `Predicate`; only its truth value
 asks. An Affine hashes by identity; `Affine.key` is its structure.
 
-`polynomial` and `linear` have the forms, `values` evaluates them and substitutes in them, `bounds`
-finds their bounds, by which `predicate` decides comparisons, `text` prints and reads them.
+`symbol`, `polynomial` and `linear` have the forms, `values` evaluates them and substitutes in
+them, `bounds` finds their bounds, by which `predicate` decides comparisons, `text` prints and
+reads them.
 
 Polynomials are our own, interned. Sympy is at the edges only (`solve`): shape solving, cost
 formulas, printing. A sympy symbol as the shape entry itself takes longer than all of tracing
@@ -24,7 +25,6 @@ from isa.affine.linear import Affine, affine
 from isa.affine.polynomial import (
     Derived,
     Polynomial,
-    Symbol,
     ceil_division,
     exact_quotient,
     maximum,
@@ -33,6 +33,7 @@ from isa.affine.polynomial import (
 )
 from isa.affine.predicate import DECIDE, Predicate, compare, prove, questions
 from isa.affine.solve import solve_shape
+from isa.affine.symbol import Symbol
 from isa.affine.text import in_words, parse_form, parse_predicate, variable_ranges
 from isa.affine.values import bind, evaluate, identical, structure, substitute, symbols_of
 

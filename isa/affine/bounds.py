@@ -7,14 +7,8 @@ from itertools import product
 from math import ceil, floor, gcd
 from typing import Any
 
-from isa.affine.polynomial import (
-    Derived,
-    Monomial,
-    Polynomial,
-    Symbol,
-    monomial_key,
-    multiply_monomials,
-)
+from isa.affine.polynomial import Derived, Monomial, Polynomial, monomial_key, multiply_monomials
+from isa.affine.symbol import Symbol
 
 Bound = int | None
 _Rational = dict[Monomial, Fraction]

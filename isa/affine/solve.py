@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from isa.affine.polynomial import Polynomial, Symbol
+from isa.affine.polynomial import Polynomial
+from isa.affine.symbol import Symbol
 from isa.affine.values import evaluate, refused, symbols_of
 from isa.errors import NeuronError
 

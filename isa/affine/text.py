@@ -20,7 +20,6 @@ from isa.affine.polynomial import (
     Derived,
     Monomial,
     Polynomial,
-    Symbol,
     atom_polynomial,
     maximum,
     minimum,
@@ -28,6 +27,7 @@ from isa.affine.polynomial import (
     split,
 )
 from isa.affine.predicate import Predicate
+from isa.affine.symbol import Symbol
 from isa.errors import NeuronError
 
 _SIMPLE = re.compile(r"[\w*]+\Z")

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from isa.affine.linear import Affine
-from isa.affine.polynomial import Derived, Polynomial, Symbol, form_key
+from isa.affine.polynomial import Derived, Polynomial, form_key
+from isa.affine.symbol import Symbol
 from isa.errors import NeuronError
 
 

@@ -2,8 +2,8 @@
 
 `nki` adds the kernel's own line (snippet, caret) when it renders an error; `nki.errors` re-exports.
 
-`entry` is the form of a row; `catalogue`, `graphs` and `warned` are the rows; `built_in` says which
-exception of Python an error is, too.
+`entry` is the form of a row; `kernels`, `programs`, `graphs` and `warned` are the rows, of which
+`catalogue` holds all errors; `built_in` says which exception of Python an error is, too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import is_dataclass
 from typing import Any, Self
 
 from isa.errors.built_in import also, built_in
-from isa.errors.catalogue import CATALOGUE, CatalogueEntry
+from isa.errors.catalogue import CATALOGUE
+from isa.errors.entry import CatalogueEntry
 
 __all__ = ["CATALOGUE", "STANDING", "CatalogueEntry", "NeuronError"]
 

@@ -13,16 +13,10 @@ changes, and `verdict` says what to do. `comparison` and `measured` put two prof
 `picture` and `bands` (drawings).
 """
 
+from simulator.profile.figures import profile
 from simulator.profile.perfetto import write_perfetto
 from simulator.profile.picture import plot, write_plot
-from simulator.profile.report import (
-    DmaProfile,
-    EngineProfile,
-    LineProfile,
-    MemoryProfile,
-    Profile,
-    profile,
-)
+from simulator.profile.report import DmaProfile, EngineProfile, LineProfile, MemoryProfile, Profile
 
 __all__ = [
     "DmaProfile",

@@ -21,9 +21,9 @@ from simulator.device_state import StationaryTile
 from simulator.kernels import fixed
 from simulator.native.codegen.levels import Form
 from simulator.native.matmul import plans as matmul
-from simulator.native.matmul.gemm import Blocking, MultiplyKernel
+from simulator.native.matmul.blocks import Blocking, blocking
+from simulator.native.matmul.gemm import MultiplyKernel
 from simulator.native.matmul.gemm_image import Image
-from simulator.native.matmul.plans import blocking
 from simulator.native.threads.team import parts
 from simulator.oracle import quiet
 from simulator.views import bits

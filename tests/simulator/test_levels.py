@@ -26,6 +26,7 @@ from simulator.native.codegen import levels as native_levels
 from simulator.native.codegen.levels import GENERATING, CpuLevel, Form, levels, of_host
 from simulator.native.codegen.library import Library, host_levels
 from simulator.native.codegen.rates import pairs_pay
+from simulator.native.matmul import blocks
 from simulator.native.matmul import plans as matmul
 from simulator.native.matmul.gemm import MultiplyKernel
 from simulator.native.matmul.gemm_image import Image
@@ -49,7 +50,7 @@ def level(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "_PLANS", {})
         patch.setattr(table, "library", lambda: functions)
-        block = matmul.block_for(chosen, chosen.form)
+        block = blocks.block_for(chosen, chosen.form)
         patch.setattr(matmul, "blocking", lambda: block)
         yield chosen
 
@@ -180,9 +181,9 @@ def test_levels_of_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert arm.fused and arm.many_registers and not arm.wide_registers
     other = of_host("riscv64-linux", "cpu", {}, "")
     assert not other.fused
-    blocks = [matmul.block_for(each, each.form) for each in (best, laptop, old, arm)]
-    assert [block.width for block in blocks] == [16, 8, 4, 4]
-    assert [block.form for block in blocks] == [Form.pairs, Form.wide, Form.wide, Form.wide]
+    chosen = [blocks.block_for(each, each.form) for each in (best, laptop, old, arm)]
+    assert [block.width for block in chosen] == [16, 8, 4, 4]
+    assert [block.form for block in chosen] == [Form.pairs, Form.wide, Form.wide, Form.wide]
 
 
 @pytest.mark.skipif(len(LEVELS) < 2, reason="this CPU has one level")
@@ -218,7 +219,7 @@ def test_code_for_arm(dtype: str) -> None:
         pytest.skip("this LLVM has no code generator for ARM")
     machine = target.create_target_machine(cpu="neoverse-n1", opt=2)
     level = of_host(triple, "neoverse-n1", {}, "")
-    block = matmul.block_for(level, Form.wide)
+    block = blocks.block_for(level, Form.wide)
     text = copy_context().run(_text, level, MultiplyKernel(dtype, dtype, True, block))
     module = llvm.parse_assembly(text)
     module.verify()
@@ -231,13 +232,13 @@ def test_code_for_arm(dtype: str) -> None:
 @pytest.mark.parametrize("pays", (False, True))
 def test_the_fastest_form(pays: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """VDPBF16PS where it multiplies more than FMA does; matrix registers in any case."""
-    monkeypatch.setattr(matmul, "pairs_pay", lambda functions: pays)
+    monkeypatch.setattr(blocks, "pairs_pay", lambda functions: pays)
     for level, form in (
         (CpuLevel("fma", "cpu", fused=True), Form.wide),
         (CpuLevel("dot", "cpu", fused=True, bf16_dot=True), Form.pairs if pays else Form.wide),
         (CpuLevel("tiles", "cpu", fused=True, bf16_dot=True, tiles=True), Form.tiles),
     ):
-        assert matmul.best_form(SimpleNamespace(level=level)) is form
+        assert blocks.best_form(SimpleNamespace(level=level)) is form
 
 
 @pytest.mark.skipif(not LEVELS, reason="there is no LLVM")

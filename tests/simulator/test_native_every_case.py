@@ -30,6 +30,7 @@ from isa.object_cache import Cache
 from simulator import native
 from simulator.native.codegen.levels import CpuLevel
 from simulator.native.codegen.library import Library, host_levels, library
+from simulator.native.matmul import blocks
 from simulator.native.matmul import plans as matmul
 from simulator.native.plans import table
 from simulator.views import Indirect, dtype_name
@@ -142,7 +143,7 @@ def test_every_level(
     """All rows from every dtype, as CPUs with fewer features compute."""
     every = pytestconfig.getoption("--all-native")
     functions = Library(Cache(level.name, tmp_path), level)
-    block = matmul.block_for(level, level.form)
+    block = blocks.block_for(level, level.form)
     monkeypatch.setattr(native, "_PLANS", {})
     monkeypatch.setattr(table, "library", lambda: functions)
     monkeypatch.setattr(matmul, "blocking", lambda: block)

@@ -15,9 +15,10 @@ from tiles import tile
 from isa.dtypes import DTYPES
 from simulator.native.codegen.levels import Form
 from simulator.native.codegen.library import Library, host_levels, library
-from simulator.native.matmul.gemm import WORDS, Blocking, MultiplyKernel
-from simulator.native.matmul.gemm_image import HEADER, Image, Load, image_bytes
-from simulator.native.matmul.plans import block_for, blocking
+from simulator.native.matmul.blocks import Blocking, block_for, blocking
+from simulator.native.matmul.gemm import WORDS, MultiplyKernel
+from simulator.native.matmul.gemm_image import Image, Load
+from simulator.native.matmul.image_layout import HEADER, image_bytes
 from simulator.native.plans.plan import address_of
 from simulator.numerics.matmul import fits_short
 from simulator.oracle import quiet

@@ -22,7 +22,7 @@ from isa.enums import DgeMode, Engine, OobMode, ReduceCommand
 from isa.machine import MACHINE_INSTRUCTIONS
 from simulator.kernels import fixed
 from simulator.native.codegen.library import library
-from simulator.native.loop.records import CONTROL_RECORDS
+from simulator.native.loop.control_records import CONTROL_RECORDS
 from simulator.native.plans.table import PLANNERS
 from simulator.oracle import quiet
 from simulator.views import Indirect, bits

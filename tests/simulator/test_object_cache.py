@@ -17,7 +17,8 @@ from isa import object_cache
 from isa.object_cache import Cache
 from simulator.native.codegen.levels import Form
 from simulator.native.codegen.library import Library, library
-from simulator.native.matmul.gemm_image import HEADER, LINE, Image, Word, image_bytes
+from simulator.native.matmul.gemm_image import Image
+from simulator.native.matmul.image_layout import HEADER, LINE, Word, image_bytes
 
 pytestmark = pytest.mark.skipif(library() is None, reason="there is no LLVM")
 

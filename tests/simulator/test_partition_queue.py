@@ -15,7 +15,7 @@ from isa.machine import accumulate, control, elementwise, vector
 from isa.program import Program
 from simulator.execute import LoadedProgram
 from simulator.native.codegen.library import library
-from simulator.native.loop import draft, partition_queue
+from simulator.native.loop import draft, partition_queue, queues
 from simulator.native.loop import program as native_program
 
 Array = np.ndarray[Any, Any]
@@ -105,7 +105,7 @@ def left(loaded: LoadedProgram, inputs: list[Array]) -> Any:
 @pytest.mark.parametrize("first", [0, 10])
 def test_random_traffic(first: int, check: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_program, "busy", lambda threads: False)
-    monkeypatch.setattr(partition_queue, "LEAST_WORK", 1)
+    monkeypatch.setattr(queues, "LEAST_WORK", 1)
     rng = np.random.default_rng(first)
     inputs = [rng.uniform(-1, 1, (ROWS, COLUMNS)).astype(np.float32) for _ in range(2)]
     for seed in range(first, first + 10):
@@ -159,7 +159,7 @@ def test_a_queue_that_is_full_runs() -> None:
     out = b.tensor("out", "float32", (4, 4), "output")
     tile = sbuf("float32", 0, 4, 4)
     b.begin(E.vector, tile)
-    count = 2 * partition_queue.MOST_JOBS + 5
+    count = 2 * queues.MOST_JOBS + 5
     b.add(E.vector, elementwise.Memset, tile, 0.0)
     for _ in range(count):
         b.add(E.vector, elementwise.TensorScalar, tile, tile, ALU["add"], 1.0, False, *[None] * 3)
@@ -174,7 +174,7 @@ def test_tensors_that_fit_in_no_cache_are_written_past_it(
     dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(draft, "PAST_CACHES", 1)
-    monkeypatch.setattr(partition_queue, "LEAST_WORK", 1)
+    monkeypatch.setattr(queues, "LEAST_WORK", 1)
     monkeypatch.setattr(native_program, "busy", lambda threads: False)
     b = Builder()
     a = b.tensor("a", dtype, (8, 700), "input")

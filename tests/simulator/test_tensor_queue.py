@@ -17,8 +17,8 @@ from isa.machine import control, elementwise, tensor
 from isa.program import Program
 from simulator.execute import LoadedProgram
 from simulator.native.codegen.library import library
-from simulator.native.loop import partition_queue, tensor_queue
 from simulator.native.loop import program as native_program
+from simulator.native.loop import queues, tensor_queue
 
 Array = np.ndarray[Any, Any]
 E = Engine
@@ -136,7 +136,7 @@ def test_random_programs_of_the_array(
     first: int, check: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native_program, "busy", lambda threads: False)
-    monkeypatch.setattr(partition_queue, "LEAST_WORK", 1)
+    monkeypatch.setattr(queues, "LEAST_WORK", 1)
     rng = np.random.default_rng(first)
     inputs = [
         rng.uniform(-1, 1, (ROWS, COLUMNS)).astype(ml_dtypes.bfloat16),
@@ -153,7 +153,7 @@ def test_random_programs_of_the_array(
 def test_tiles_that_are_multiplied_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Packed or not, they are what their memory holds then."""
     monkeypatch.setattr(native_program, "busy", lambda threads: False)
-    monkeypatch.setattr(partition_queue, "LEAST_WORK", 1)
+    monkeypatch.setattr(queues, "LEAST_WORK", 1)
     rng = np.random.default_rng(3)
     inputs = [
         rng.uniform(-1, 1, (ROWS, COLUMNS)).astype(ml_dtypes.bfloat16),
@@ -172,7 +172,7 @@ def test_a_tile_that_is_loaded_again_is_what_its_memory_holds_then(
 ) -> None:
     """Loaded again in one queue it is the same tile; behind a copy to its place it is another."""
     monkeypatch.setattr(native_program, "busy", lambda threads: False)
-    monkeypatch.setattr(partition_queue, "LEAST_WORK", 1)
+    monkeypatch.setattr(queues, "LEAST_WORK", 1)
     b = Builder()
     a = b.tensor("a", "bfloat16", (128, 288), "input")
     out = b.tensor("out", "float32", (128, 96), "output")

@@ -14,7 +14,7 @@ from isa.enums import Engine
 from isa.errors import NeuronError
 from isa.machine.tensor import TransposeMoving, TransposeStationary
 from simulator.kernels import fixed
-from simulator.native.matmul.plans import blocking
+from simulator.native.matmul.blocks import blocking
 from simulator.oracle import quiet
 from simulator.views import bits
 

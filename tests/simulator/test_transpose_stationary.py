@@ -9,7 +9,7 @@ from tiles import empty
 
 from isa.dtypes import DTYPES
 from isa.enums import Engine
-from simulator.native.matmul.plans import blocking
+from simulator.native.matmul.blocks import blocking
 
 pytestmark = pytest.mark.skipif(blocking() is None, reason="there is no LLVM")
 

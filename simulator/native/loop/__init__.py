@@ -16,10 +16,11 @@ Addresses in loops are computed from registers when an instruction issues, which
 nanoseconds. Sentinels are filled when something may see them. Eager mode calls the same jobs one by
 one.
 
-Packing: `records` packs the streams of a program, with what is `shared` by those of one core.
-`draft` finds the words and jobs of an instruction, its `operands`, and whether it is `local` to
-partitions. Unrolled programs repeat few instructions on many tiles. So what operands of equal
-layouts need is drafted once, and copied with other addresses (`template`, `block`). `program` holds
-all of it. Running: `walk` is the loop; jobs wait in `partition_queue` or `tensor_queue`, which note
-write times (`written`); cores wait at `meetings`.
+Packing: `records` packs the streams of a program, `control_records` what controls them, with what
+is `shared` by those of one core. `draft` finds the words and jobs of an instruction, its
+`operands`, and whether it is `local` to partitions. Unrolled programs repeat few instructions on
+many tiles. So what operands of one `arrangement` need is drafted once, and copied with other
+addresses (`template`, `block`). `program` holds all of it. Running: `walk` is the loop; jobs wait
+in `partition_queue`, which runs as `partition_blocks`, or in `tensor_queue` (`queues` has what both
+share); these note write times (`written`); cores wait at `meetings`.
 """

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from simulator.native.loop.partition_queue import FARTHEST, MOST_WORDS
+from simulator.native.loop.partition_queue import FARTHEST
+from simulator.native.loop.queues import MOST_WORDS
 from simulator.native.plans.plan import Bound, Division, Job
 from simulator.views import Window
 

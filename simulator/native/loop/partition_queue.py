@@ -16,33 +16,17 @@ Large jobs that are not local are shared one by one. Any split gives the same bi
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from simulator.memory import LINE
 from simulator.native.codegen.structure import Structure, StructureAt, StructureText, WordMemory
-from simulator.native.codegen.text import WORD, Value
+from simulator.native.codegen.text import Value
 from simulator.native.loop.operands import OPERAND
+from simulator.native.loop.queues import MOST_JOBS, FlushedQueue, new_entry, room_for
 from simulator.native.loop.written import WrittenText
-from simulator.native.plans.plan import HINT_WORDS
-from simulator.native.threads.workers import start_parts
-
-MOST_JOBS = 256
-"""How many jobs a queue holds."""
-
-MOST_WORDS = 64
-"""Argument words that a job may have to be queued."""
 
 BLOCK_BYTES = 1 << 17
 """What a block may touch on chip, so that it stays in a second-level cache."""
-
-_WORDS_AHEAD = 2 * LINE
-"""Bytes of the argument words of a job that are worth a hint."""
-
-LEAST_WORK = 1 << 14
-"""Elements below which a queue is not worth the time of sharing it."""
 
 QUEUE = Structure(
     *("run", "team", "parts", "parts_count", "entries", "copies", "count", "epoch"),
@@ -105,12 +89,10 @@ meet only within a partition. `now_` is what was done within the latest frame (`
 the others what was done before."""
 
 RANGES = ("now_reads", "now_writes", "reads", "writes")
-
 FARTHEST = 1 << 62
-
 ARENAS = ("sbuf", "psum")
 
-_EMPTY = {
+EMPTY = {
     **dict.fromkeys(
         ("count", "row_bytes", "work", "last", "sbuf_end", "psum_end", "most_hints"), 0
     ),
@@ -124,97 +106,7 @@ def new_queue(memory: WordMemory, run: int, threads: int, written: int) -> Any:
     """An empty `QUEUE` for this many threads, whose `PartitionBlocks` function is at `run`."""
     room = room_for(memory, BLOCKS, threads, ENTRY, MOST_JOBS)
     members = {"run": run, "epoch": 1, "block_bytes": BLOCK_BYTES, "written": written}
-    return memory.words(QUEUE.words(**members, **room, **_EMPTY))
-
-
-def room_for(
-    memory: WordMemory, part: Structure, threads: int, entry: Structure, most: int
-) -> dict[str, int]:
-    """The members of a queue that say where the part of each thread is, up to `most` entries, and
-    the words of each."""
-    sizes = {"entries": most * len(entry.names), "copies": most * MOST_WORDS}
-    found = {f"{turn}{name}": memory.room(n) for turn in ("", "next_") for name, n in sizes.items()}
-    parts = [memory.room(len(part.names)) for _ in range(threads)]
-    for number, place in enumerate(parts):
-        words = part.words(number=number, scratch=memory.room(MOST_WORDS))
-        (ctypes.c_int64 * len(words)).from_address(place)[:] = list[Any](words)
-    return {
-        **found,
-        "parts": memory.table(parts),
-        "parts_count": threads,
-        "least_work": LEAST_WORK,
-    }
-
-
-def take_turns(queue: StructureAt) -> None:
-    """What is queued from now on goes where it leaves alone what is queued already."""
-    for name in ("entries", "copies"):
-        here, there = queue.get(name), queue.get(f"next_{name}")
-        queue.set(name, there)
-        queue.set(f"next_{name}", here)
-
-
-def new_entry(
-    f: StructureText, queue: StructureAt, structure: Structure, job: StructureAt, moving: Value
-) -> StructureAt:
-    """A new entry of a queue, for a job and its words: a copy of these if they are `moving`, as
-    registers may have moved them before it runs."""
-    count, words = queue.get("count"), f.variable()
-    words.set("value", job.get("words"))
-
-    def copied() -> None:
-        place = f.element_at(queue.get("copies", "ptr"), count, MOST_WORDS * WORD)
-        size = job.get("words_count") * WORD
-        f.copy_bytes(place, job.get("words", "ptr"), size)
-        f.store(place, words.pointer)
-
-    f.when(moving, copied)
-    entry = StructureAt(
-        f, structure, f.element_at(queue.get("entries", "ptr"), count, structure.size)
-    )
-    f.store(job.pointer, entry.pointer)
-    entry.set("words", words.get("value"))
-    queue.set("count", count + 1)
-    return entry
-
-
-def fetch_entries(f: StructureText, part: StructureAt, entry: Structure, job: Structure) -> None:
-    """Hint at the jobs of a part and their words, unless this is the thread that queued them: it
-    has them in its cache."""
-    entries = part.get("entries", "ptr")
-
-    def one(index: Value) -> None:
-        each = StructureAt(f, entry, f.element_at(entries, index, entry.size))
-        for member, size in (("job", job.size), ("words", _WORDS_AHEAD)):
-            place = each.get(member, "ptr")
-            for line in range(0, size + LINE, LINE):
-                f.prefetch(place + line)
-
-    first = f.compare("icmp eq", part.get("number"), f.integer(0))
-    f.loop(f.integer(0), f.select(first, f.integer(0), part.get("count")), 1, one)
-
-
-class FlushedQueue:
-    """Writes into `f` what empties a queue of a program, by a call at `flush`. `settle` writes what
-    waits for the jobs before."""
-
-    def __init__(
-        self, f: StructureText, queue: StructureAt, flush: Value, settle: Callable[[], None]
-    ) -> None:
-        self.f = f
-        self.queue = queue
-        self._flush = flush
-        self._settle = settle
-
-    def flush(self) -> None:
-        """Run what is queued; threads may still be at work then."""
-        f = self.f
-
-        def run() -> None:
-            self._settle()
-            f.call_address(self._flush, self.queue.pointer)
-
-        f.when(f.compare("icmp ne", self.queue.get("count"), f.integer(0)), run)
+    return memory.words(QUEUE.words(**members, **room, **EMPTY))
 
 
 class QueueText(FlushedQueue):
@@ -379,200 +271,3 @@ class QueueText(FlushedQueue):
         f = self.f
         tensor.set(name, f.intrinsic("smin", tensor.get(name), low))
         tensor.set(f"{name}_end", f.intrinsic("smax", tensor.get(f"{name}_end"), high))
-
-
-@dataclass(frozen=True, slots=True)
-class Flush:
-    """Starts what is in a `QUEUE`, whose address is the argument."""
-
-    def text(self, name: str) -> str:
-        f = StructureText(name)
-        queue = StructureAt(f, QUEUE, f.words)
-        first, one = queue.get("first"), f.integer(1)
-        span = queue.get("last") - first
-        # Blocks of nearly the same size.
-        extents = [queue.get(f"{n}_end") - queue.get(n) for n in ARENAS]
-        within = f.binary("add", *(f.intrinsic("smax", e, f.integer(0)) for e in extents))
-        touched = f.intrinsic("smin", queue.get("row_bytes"), within)
-        most = f.binary("sdiv", queue.get("block_bytes"), f.intrinsic("smax", touched, one))
-        most = f.intrinsic("smax", most, one)
-        threads = queue.get("parts_count")
-        shared = f.compare("icmp ne", queue.get("team"), f.integer(0))
-        enough = f.compare("icmp sge", queue.get("work"), queue.get("least_work"))
-        shared = shared & enough & f.compare("icmp sge", span, threads)
-        count = f.select(shared, threads, one)
-        parts = queue.get("parts", "ptr")
-
-        def begin(number: Value) -> Value:
-            return first + f.binary("sdiv", span * number, count)
-
-        def part(number: Value) -> None:
-            words = StructureAt(f, BLOCKS, f.load(f.element_at(parts, number, WORD), "ptr"))
-            low, high = begin(number), begin(number + one)
-            rows = high - low
-            times = _up(f, rows, most)
-            words.set("first", low)
-            words.set("last", high)
-            for member in ("entries", "count", "most_hints"):
-                words.set(member, queue.get(member))
-            block = f.intrinsic("smax", _up(f, rows, times), one)
-            multiple = queue.get("lockstep")
-            words.set("block", _up(f, block, multiple) * multiple)
-
-        f.loop(f.integer(0), count, 1, part)
-        take_turns(queue)
-        start_parts(f, queue.get("team", "ptr"), queue.get("run", "ptr"), parts, count)
-        for member, value in _EMPTY.items():
-            queue.set(member, f.integer(value))
-        queue.add("epoch", one)
-        return f.text()
-
-
-def _up(f: StructureText, left: Value, right: Value) -> Value:
-    """left / right, rounded up."""
-    total = left + (right - 1)
-    return f.binary("sdiv", total, right)
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionBlocks:
-    """Runs all jobs of a queue for the partitions of a `BLOCKS`, whose address is the argument."""
-
-    def text(self, name: str) -> str:
-        f = StructureText(name)
-        part = StructureAt(f, BLOCKS, f.words)
-        entries, count, zero = part.get("entries", "ptr"), part.get("count"), f.integer(0)
-        first, last, block = (part.get(member) for member in ("first", "last", "block"))
-        scratch = part.get("scratch", "ptr")
-
-        fetch_entries(f, part, ENTRY, QUEUED)
-        hints = _Hints(f, part)
-
-        def one_block(number: Value) -> None:
-            low = first + number * block
-            high = f.intrinsic("smin", low + block, last)
-            hints.told.set("value", zero)
-
-            def run(index: Value) -> None:
-                _run(f, _entry(f, entries, index), low, high, scratch, hints.of(index))
-
-            f.loop(zero, count, 1, run)
-
-        blocks = _up(f, last - first, block)
-        f.loop(zero, blocks, 1, one_block)
-        f.fence()
-        return f.text()
-
-
-def _entry(f: StructureText, entries: Value, index: Value) -> StructureAt:
-    return StructureAt(f, ENTRY, f.element_at(entries, index, ENTRY.size))
-
-
-class _Hints:
-    """What jobs are told of memory that later ones will read, each job's memory to one of them:
-    to those of the queue that take most. `told` is how much of the entries was looked at: so many
-    times FETCHED."""
-
-    def __init__(self, f: StructureText, part: StructureAt) -> None:
-        self.f = f
-        self._entries = part.get("entries", "ptr")
-        self._count = part.get("count")
-        self._most = part.get("most_hints")
-        self.told = f.variable()
-
-    def of(self, index: Value) -> Callable[[StructureAt, Value, Value], None]:
-        """Writes the hint of the job of an entry into its words: `give(job, words, begin)`, where
-        it runs for partitions from `begin` on."""
-
-        def give(job: StructureAt, words: Value, begin: Value) -> None:
-            f = self.f
-            takes = f.compare("icmp ne", job.get("hints_count"), f.integer(0))
-            most = f.compare("icmp eq", job.get("hints_count"), self._most)
-            yes, on = f.label("hint"), f.label("on")
-            f.branch(takes & most, yes, on)
-            f.open(yes)
-            first = f.element_at(words, job.get("hints"), WORD)
-            size = len(HINT_WORDS) * WORD
-
-            def one(number: Value) -> None:
-                self._give(f.element_at(first, number, size), words, index, begin)
-
-            f.loop(f.integer(0), job.get("hints_count"), 1, one)
-            f.jump(on)
-            f.open(on)
-
-        return give
-
-    def _give(self, address: Value, words: Value, index: Value, begin: Value) -> None:
-        f, one = self.f, self.f.integer(1)
-        step = f.element_at(address, one, WORD)
-        # Where nobody reads, what is in a cache already.
-        f.store(f.convert("ptrtoint", self._entries, "i64"), address)
-        f.store(f.integer(0), step)
-        each = f.integer(len(FETCHED))
-        end = index + FARTHEST_HINT
-        end = f.intrinsic("smin", end, self._count) * each
-        ahead = (index + one) * each
-        ahead = f.intrinsic("smax", self.told.get("value"), ahead)
-        self.told.set("value", ahead)
-        look, test, found, on = (f.label(name) for name in ("look", "test", "found", "on"))
-        f.jump(look)
-        f.open(look)
-        at = self.told.get("value")
-        f.branch(f.compare("icmp slt", at, end), test, on)
-        f.open(test)
-        self.told.set("value", at + one)
-        entry = _entry(f, self._entries, f.binary("sdiv", at, each))
-        later = StructureAt(f, QUEUED, entry.get("job", "ptr"))
-        which = f.compare("icmp eq", f.binary("srem", at, each), f.integer(0))
-        word, distance = (
-            f.select(which, *(later.get(name + part) for name in FETCHED)) for part in ("", "_step")
-        )
-        f.branch(f.compare("icmp ne", word, f.integer(0)), found, look)
-        f.open(found)
-        rows = f.load(f.element_at(entry.get("words", "ptr"), word, WORD), "i64")
-        skipped = (begin - later.get("first")) * distance
-        f.store(rows + skipped, address)
-        f.store(distance, step)
-        f.jump(on)
-        f.open(on)
-
-
-def _run(
-    f: StructureText,
-    entry: StructureAt,
-    low: Value,
-    high: Value,
-    scratch: Value,
-    hint: Callable[[StructureAt, Value, Value], None],
-) -> None:
-    """Run a queued job for those of its partitions that are between two; `hint(job, words, begin)`
-    completes its words."""
-    job = StructureAt(f, QUEUED, entry.get("job", "ptr"))
-    words, own = entry.get("words", "ptr"), job.get("first")
-    begin = f.intrinsic("smax", low, own)
-    end = f.intrinsic("smin", high, own + job.get("count"))
-    rows = end - begin
-    whole, part, some, after = (f.label(label) for label in ("whole", "part", "some", "on"))
-    f.branch(f.compare("icmp eq", rows, job.get("count")), whole, part)
-    f.open(whole)
-    hint(job, words, begin)
-    f.call_address(job.get("function", "ptr"), words)
-    f.jump(after)
-    f.open(part)
-    f.branch(f.compare("icmp sgt", rows, f.integer(0)), some, after)
-    f.open(some)
-    f.copy_bytes(scratch, words, job.get("words_count") * WORD)
-    f.store(rows, f.element_at(scratch, job.get("length"), WORD))
-    skipped = begin - own
-
-    def step(each: StructureAt) -> None:
-        place = f.element_at(scratch, each.get("word"), WORD)
-        moved = skipped * each.get("bytes")
-        f.store(f.load(place, "i64") + moved, place)
-
-    job.each("steps", STEP, step)
-    hint(job, scratch, begin)
-    f.call_address(job.get("function", "ptr"), scratch)
-    f.jump(after)
-    f.open(after)

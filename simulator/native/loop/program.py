@@ -19,7 +19,8 @@ from simulator.checks.marks import MarkedBox
 from simulator.exchange import Message
 from simulator.native.codegen.structure import WordMemory
 from simulator.native.loop.meetings import MeetingTable
-from simulator.native.loop.partition_queue import QUEUE, Flush, PartitionBlocks, new_queue
+from simulator.native.loop.partition_blocks import Flush, PartitionBlocks
+from simulator.native.loop.partition_queue import QUEUE, new_queue
 from simulator.native.loop.records import RecordPacking
 from simulator.native.loop.shared import SharedTemplates
 from simulator.native.loop.tensor_queue import (
@@ -157,7 +158,7 @@ class NativeProgram:
     def mark(self) -> None:
         """Tell all operands where their marks are; the units of all tensors are known now."""
         for packing in self._packings:
-            packing.expect_begins(self._shadow)
+            packing.control.expect_begins(self._shadow)
         for shared in self._shared:
             shared.name_all_rivals()
         for packing in self._packings:

@@ -8,22 +8,19 @@ block; equal ones share a row. What native code does not do for an instruction i
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import combinations
+from collections.abc import Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isa.access import AccessPattern
 from isa.alu import AluOperator, ScalarEngineFunction
-from isa.columns import Distinct, Flags, Integers, by_first_use, numbered_lists
+from isa.columns import Flags, Integers
 from isa.columns import places as grouped
-from isa.enums import Condition, RegisterOperation
 from isa.errors import NeuronError
 from isa.files.stream import Pairs
 from isa.machine import control
-from isa.program import RegisterReference
 from isa.spec import Instruction
 from simulator import native
 from simulator.by_identity import ByIdentity
@@ -31,24 +28,34 @@ from simulator.checks.engine_marks import EngineMarks
 from simulator.checks.initialised import Shadow
 from simulator.checks.marks import States
 from simulator.native.codegen.structure import WordMemory
-from simulator.native.codegen.text import WORD
+from simulator.native.loop.arrangement import (
+    OperandLayout,
+    arrangement,
+    distinct_rows,
+    picked,
+    stand_in,
+    touched,
+)
 from simulator.native.loop.block import RecordBlock, found_region, known_region, living, whole_of
+from simulator.native.loop.control_records import FORMS, ControlRecords
 from simulator.native.loop.draft import ANYWHERE, Drafting, Members
 from simulator.native.loop.meetings import MeetingTable, exchanged
 from simulator.native.loop.operands import OPERAND, REFERENCE
 from simulator.native.loop.shared import SharedTemplates
 from simulator.native.loop.template import RecordTemplate
-from simulator.native.loop.walk import BEGIN, CONDITIONS, KINDS, OPERATIONS, RECORD
+from simulator.native.loop.walk import KINDS, RECORD
 from simulator.native.plans.plan import Bound
-from simulator.native.plans.table import PartialTouch, touch
+from simulator.native.plans.table import touch
 from simulator.native.rows.meaning import planner_of
 from simulator.straight_line import UseKind
-from simulator.views import Indirect, Window
+from simulator.views import Window
 
 if TYPE_CHECKING:
     from simulator.prepare import Preparation
 
+
 _FETCHES = RECORD.indices["fetches"]
+
 _SEMAPHORES = slice(RECORD.indices["waits"], RECORD.indices["updates_count"] + 1)
 """Where a record has waits and updates, each with its count."""
 
@@ -94,7 +101,7 @@ class RecordPacking:
         self.native = np.zeros(len(self._uses), np.bool_)
         # Instructions with words of their own.
         self._separated: set[int] = set()
-        self._begins: list[tuple[Any, Window]] = []
+        self.control = ControlRecords(preparation, memory, states, shared, meetings)
         self._begin = np.full(len(self._uses), -1)
         # Where addresses are, by the buffer.
         self._addresses: ByIdentity[list[tuple[Integers, list[int]]]] = ByIdentity()
@@ -147,7 +154,7 @@ class RecordPacking:
         if self._elision.kinds[key].idle:
             self.words[places] = RECORD.words(kind=KINDS.index("nothing"))
             self.native[places] = True
-        elif row.name in _CONTROL:
+        elif row.name in FORMS:
             self._pack_control(key, uses)
         elif not row.control or row.meets or planner_of(row) is not None:
             self._pack_computations(key, uses)
@@ -165,16 +172,15 @@ class RecordPacking:
 
     def _pack_control(self, key: int, uses: Integers) -> None:
         places, row = self._uses.places[key], self._uses.templates[key].row
-        pack = _CONTROL[row.name]
         if row is control.LoopBegin or row is control.LoopEnd:
             groups = [[use] for use in uses.tolist()]  # each is told from the others
         else:
-            which = _rows(self._uses.offsets(key)[uses]).which
+            which = distinct_rows(self._uses.offsets(key)[uses]).which
             groups = [uses[alike].tolist() for alike in grouped(which, int(which.max()) + 1)]
         for alike in groups:
             index = int(places[alike[0]])
             try:
-                members = pack(self, index, self._uses.instruction(key, alike[0]))
+                members = self.control.members(index, self._uses.instruction(key, alike[0]))
             except NeuronError as error:
                 self._refused.append((index, error))
                 continue
@@ -183,7 +189,7 @@ class RecordPacking:
                 continue
             self.words[places[alike]] = RECORD.words(**members)
             if row is control.StorageBegin:
-                self._begin[places[alike]] = len(self._begins) - 1
+                self._begin[places[alike]] = self.control.last_begin
 
     # Computing instructions
 
@@ -191,7 +197,7 @@ class RecordPacking:
         """The records of the uses of a template that computes or moves data."""
         places, offsets = self._uses.places[key], self._uses.offsets(key)
         holders = self._elision.holders[key]
-        found = _rows(np.concatenate([offsets[uses], holders[uses]], axis=1))
+        found = distinct_rows(np.concatenate([offsets[uses], holders[uses]], axis=1))
         # One use for each of those that are equal, and all of them.
         first = uses[found.first]
         equal = [places[uses[alike]] for alike in grouped(found.which, first.size)]
@@ -208,12 +214,12 @@ class RecordPacking:
         if not rest.size:
             return
         columns = self._columns(key, layout)
-        where = _picked(offsets[first], columns, [window.offset for window in layout.windows])
-        held = _picked(holders[first], columns, [-1] * len(columns))
+        where = picked(offsets[first], columns, [window.offset for window in layout.windows])
+        held = picked(holders[first], columns, [-1] * len(columns))
         if any(window.dynamic for window in layout.windows):
             groups = [rest[at : at + 1] for at in range(rest.size)]
         else:
-            alike = _rows(_arrangement(layout.windows, where[rest]))
+            alike = distinct_rows(arrangement(layout.windows, where[rest]))
             groups = [rest[one] for one in grouped(alike.which, alike.first.size)]
         for group in groups:
             index, use = int(equal[group[0]][0]), int(first[group[0]])
@@ -233,7 +239,7 @@ class RecordPacking:
             self.words[its] = block.records[use_of]
             self.native[its] = True
 
-    def _layout(self, instruction: Instruction) -> _Layout:
+    def _layout(self, instruction: Instruction) -> OperandLayout:
         """What an instruction does but for the offsets of its operands, and their windows. Raises
         NeuronError for one outside its memory."""
         whole: list[tuple[int, Window]] = []
@@ -248,12 +254,12 @@ class RecordPacking:
             else:
                 key += (type(value), value)
         positions, windows = [], []
-        for position, window in _touched(touch(instruction), whole):
+        for position, window in touched(touch(instruction), whole):
             positions.append(position)
             windows.append(window)
-        return _Layout(tuple(key), whole, positions, windows)
+        return OperandLayout(tuple(key), whole, positions, windows)
 
-    def _inside(self, key: int, uses: Integers, layout: _Layout) -> Flags:
+    def _inside(self, key: int, uses: Integers, layout: OperandLayout) -> Flags:
         """Which uses have all operands inside their memories; of others the first is refused."""
         inside = np.ones(uses.size, np.bool_)
         moving, offsets = self._uses.moving[key], self._uses.offsets(key)[uses]
@@ -278,7 +284,7 @@ class RecordPacking:
         takes = (replicated.takes(self._uses.instruction(key, use)) for use in uses.tolist())
         return np.fromiter(takes, np.bool_, uses.size)
 
-    def _columns(self, key: int, layout: _Layout) -> list[int]:
+    def _columns(self, key: int, layout: OperandLayout) -> list[int]:
         """By operand that is touched, its place among those that move, -1 for others."""
         moving = self._uses.moving[key]
         return [moving.index(p) if p in moving else -1 for p in layout.positions]
@@ -289,7 +295,7 @@ class RecordPacking:
         """The block of uses that are arranged as one of them; None where Python executes them."""
         instruction, kind = self._uses.instruction(key, use), self._elision.kinds[key]
         layout = self._layout(instruction)
-        identity = layout.key, kind, *_arrangement(layout.windows, offsets[:1])[0].tolist()
+        identity = layout.key, kind, *arrangement(layout.windows, offsets[:1])[0].tolist()
         templates = self._common.templates
         if identity not in templates:
             templates[identity] = self._template(instruction, kind)
@@ -316,7 +322,7 @@ class RecordPacking:
         values = list(operands.values)
         for position, window in operands.windows:
             if window.dynamic:
-                values[position] = _stand_in(window)
+                values[position] = stand_in(window)
         state = self._stream.state
         # Control instructions are about the registers of whoever fetches them.
         engine = self._stream.engine if row.control else instruction.engine
@@ -337,7 +343,7 @@ class RecordPacking:
                 "event": found.result if found and row.asynchronous and operands.recorded else -1,
             }
         self._memory.keep(bound)
-        placed = list(_touched(touch(instruction), operands.windows))
+        placed = list(touched(touch(instruction), operands.windows))
         given = self._memory, state, self._threads, self._tensors, placed, kind.unread
         drafting = Drafting(*given)
         if not kind.spared:
@@ -441,7 +447,7 @@ class RecordPacking:
         if begun is None:
             return
         if self._begin[index] >= 0:
-            self._common.begins(self._begins[self._begin[index]][0], begun)
+            self.control.begins(int(self._begin[index]), begun)
         # A region that is new is a rival of those that it meets.
         for other in (begun, *begun.rivals):
             self._common.name_rivals(other)
@@ -458,185 +464,3 @@ class RecordPacking:
         self._block[index], self._use[index] = len(self._blocks), 0
         self._blocks.append(own)
         return own
-
-    # Control instructions
-
-    def _address(self, value: int | RegisterReference) -> int:
-        """Where the value of an attribute is: its register, or a constant."""
-        if isinstance(value, RegisterReference):
-            return ctypes.addressof(self._stream.registers) + WORD * value.number
-        return self._memory.table([value])
-
-    def _nothing(self, index: int, instruction: Instruction) -> dict[str, int]:
-        return {"kind": KINDS.index("nothing")}
-
-    def _halt(self, index: int, instruction: Instruction) -> dict[str, int]:
-        return {"kind": KINDS.index("halt")}
-
-    def _move(self, index: int, instruction: Instruction) -> dict[str, int]:
-        dst, src = instruction.values
-        return {
-            "kind": KINDS.index("move"),
-            "target": self._address(dst),
-            "left": self._address(src),
-        }
-
-    def _alu(self, index: int, instruction: Instruction) -> dict[str, int]:
-        dst, operation, left, right = instruction.values
-        return {
-            "kind": KINDS.index("alu"),
-            "code": list[RegisterOperation](OPERATIONS).index(operation),
-            "target": self._address(dst),
-            "left": self._address(left),
-            "right": self._address(right),
-        }
-
-    def _loop_begin(self, index: int, instruction: Instruction) -> dict[str, int]:
-        self._preparation.action(index)
-        register, lower, upper, step, leave = instruction.values
-        return {
-            "kind": KINDS.index("loop_begin"),
-            "target": self._address(register),
-            "left": self._address(lower),
-            "right": self._address(upper),
-            "step": step,
-            "bound": ctypes.addressof(self._preparation.loop_bound(index)),
-            "to": leave,
-        }
-
-    def _loop_end(self, index: int, instruction: Instruction) -> dict[str, int]:
-        (begin,) = instruction.values
-        register, _, _, step, _ = self._stream.instructions[begin].values
-        return {
-            "kind": KINDS.index("loop_end"),
-            "target": self._address(register),
-            "step": step,
-            "bound": ctypes.addressof(self._preparation.loop_bound(begin)),
-            "to": begin + 1,
-        }
-
-    def _barrier(self, index: int, instruction: Instruction) -> dict[str, int]:
-        core, barriers = self._preparation.state.number, self._preparation.barriers
-        attendance = barriers.attendances[instruction.row.meeting(instruction.values, core)]
-        return {
-            "kind": KINDS.index("barrier"),
-            "target": self._meetings.barrier(attendance, core),
-        }
-
-    def _branch(self, index: int, instruction: Instruction) -> dict[str, int]:
-        condition, left, right, to = instruction.values
-        codes = [*CONDITIONS, Condition.always]
-        return {
-            "kind": KINDS.index("branch"),
-            "code": codes.index(condition),
-            "left": self._address(left),
-            "right": self._address(right),
-            "to": to,
-        }
-
-    def _storage_begin(self, index: int, instruction: Instruction) -> dict[str, int]:
-        (pattern,) = instruction.values
-        window = self._preparation.window(instruction, pattern)
-        if window.dynamic:
-            return {}
-        words = self._memory.words(BEGIN.words(fill=self._states.view(window.view(()))))
-        self._begins.append((words, window))
-        return {"kind": KINDS.index("storage_begin"), "target": ctypes.addressof(words)}
-
-    def expect_begins(self, shadow: Shadow) -> None:
-        """Make the regions of all allocations of the stream, before any of them begins."""
-        for words, window in self._begins:
-            region = shadow.spaces[window.buffer].expect(
-                window.origin + window.offset, window.dtype.itemsize, window.shape, window.strides
-            )
-            if region is not None:
-                self._common.begins(words, region)
-
-
-def _touched(
-    part: PartialTouch | None, windows: Iterable[tuple[int, Window]]
-) -> Iterator[tuple[int, Window]]:
-    """What an instruction touches, by position as of `plan.view_at`: indices apart from what they
-    pick."""
-    for position, window in windows:
-        partly = part is not None and position == part.position
-        yield position, part.part(window) if part is not None and partly else window.base
-        if window.index is not None:
-            yield ~position, window.index
-
-
-class _Layout(NamedTuple):
-    """What an instruction does, `key`, but for the offsets of its operands; `whole` are these, by
-    position, and `windows` what it touches of them, by `positions` as of `plan.view_at`."""
-
-    key: tuple[Any, ...]
-    whole: list[tuple[int, Window]]
-    positions: list[int]
-    windows: list[Window]
-
-
-_APART = 1 << 50
-
-
-def _arrangement(windows: Sequence[Window], offsets: Integers) -> Integers:
-    """Rows that are equal where operands of the same layouts, at rows of offsets, share bytes in
-    the same way: for two of one memory how far they are apart, or that no partition has bytes of
-    both."""
-    if any(window.dynamic for window in windows):
-        return offsets
-    found = []
-    for (left, one), (right, other) in combinations(enumerate(windows), 2):
-        distance = offsets[:, right] - offsets[:, left]
-        apart = (one.high <= distance + other.low) | (distance + other.high <= one.low)
-        found.append(np.where(apart | (one.buffer is not other.buffer), _APART, distance))
-    return np.array(found, np.int64).reshape(-1, len(offsets)).T
-
-
-def _picked(rows: Integers, columns: Sequence[int], others: Sequence[int]) -> Integers:
-    """Some columns of rows; for column -1 the number that stands for it in `others`."""
-    picked = [
-        rows[:, column] if column >= 0 else np.full(len(rows), other)
-        for column, other in zip(columns, others)
-    ]
-    return np.array(picked, np.int64).reshape(-1, len(rows)).T
-
-
-def _rows(rows: Integers) -> Distinct:
-    """As `isa.columns.by_first_use`, of rows."""
-    if len(rows) == 1:
-        return Distinct(*np.zeros((3, 1), np.int64))
-    starts = np.arange(len(rows) + 1) * rows.shape[1]
-    return by_first_use(numbered_lists(starts, rows.reshape(-1)))
-
-
-def _stand_in(window: Window) -> Any:
-    """A view of the layout that an operand has wherever registers put it, in memory that nothing
-    else uses."""
-    if window.index is not None:
-        return Indirect(_stand_in(window.base), _stand_in(window.index), window.skip)
-    memory = np.empty(_reach(window), np.uint8)
-    low = -sum(min((n - 1) * s, 0) for n, s in zip(window.shape, window.strides))
-    return np.ndarray(window.shape, window.dtype, memory, low, window.strides)
-
-
-def _reach(window: Window) -> int:
-    reach = sum(abs((n - 1) * s) for n, s in zip(window.shape, window.strides))
-    return max(reach + window.dtype.itemsize, 1)
-
-
-_CONTROL: dict[str, Callable[[RecordPacking, int, Instruction], dict[str, int]]] = {
-    control.Nop.name: RecordPacking._nothing,
-    control.DrainQueue.name: RecordPacking._nothing,
-    control.Halt.name: RecordPacking._halt,
-    control.RegisterMove.name: RecordPacking._move,
-    control.RegisterAlu.name: RecordPacking._alu,
-    control.LoopBegin.name: RecordPacking._loop_begin,
-    control.LoopEnd.name: RecordPacking._loop_end,
-    control.Branch.name: RecordPacking._branch,
-    control.CoreBarrier.name: RecordPacking._barrier,
-    control.StorageBegin.name: RecordPacking._storage_begin,
-}
-"""By row name: the members of the record of a control instruction; none where Python executes."""
-
-CONTROL_RECORDS = frozenset(_CONTROL) | {control.SendReceive.name}
-"""The rows that control a stream and that the loop executes; exchanges have operands, too."""

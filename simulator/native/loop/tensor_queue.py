@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 
 from simulator.native.codegen.structure import Structure, StructureAt, StructureText, WordMemory
 from simulator.native.codegen.text import WORD, Value
-from simulator.native.loop.partition_queue import (
-    FARTHEST,
+from simulator.native.loop.partition_queue import FARTHEST, STEP
+from simulator.native.loop.queues import (
     MOST_WORDS,
-    STEP,
     FlushedQueue,
     fetch_entries,
     new_entry,
@@ -30,7 +29,7 @@ from simulator.native.loop.partition_queue import (
 from simulator.native.loop.written import WrittenText
 from simulator.native.matmul.gemm import MOST_PARTS, ROWS_TOGETHER
 from simulator.native.matmul.gemm import WORDS as MULTIPLY
-from simulator.native.matmul.gemm_image import Word, set_header_word
+from simulator.native.matmul.image_layout import Word, set_header_word
 from simulator.native.plans.plan import Bound, TensorJob
 from simulator.native.threads.workers import join, start_parts
 from simulator.views import Window

@@ -27,39 +27,41 @@ and FMAs are used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from isa.dtypes import DTYPES
-from simulator.memory import LINE as CACHE_LINE
 from simulator.native.codegen import ports
 from simulator.native.codegen.fused import block_step
 from simulator.native.codegen.levels import Form
 from simulator.native.codegen.structure import StructureText
-from simulator.native.codegen.text import FunctionText, Value
+from simulator.native.codegen.text import Value
+from simulator.native.matmul.blocks import Blocking
+from simulator.native.matmul.gemm_hints import UNROLLED, StripHints
 from simulator.native.matmul.gemm_image import (
+    ImagePacking,
+    least_of,
+    make_columns,
+    refuse_others,
+    smaller,
+)
+from simulator.native.matmul.gemm_tiles import ROWS, Tiles
+from simulator.native.matmul.image_layout import (
     CHUNK,
     DEEPEST,
-    GROUP,
     HEADER,
     LINE,
     PITCH,
     WIDEST,
-    ImagePacking,
     Word,
     header_word,
-    least_of,
     lines_of,
-    make_columns,
     panel_at,
-    panels_bytes,
-    refuse_others,
-    smaller,
     smallest_at,
 )
-from simulator.native.matmul.gemm_tiles import ROWS, Tiles
 from simulator.native.matmul.packed_strips import KeptStrip, KeptStrips
+from simulator.native.matmul.wide_panels import WidePanels
 from simulator.numerics.matmul import SHORT, fits_short
 
 WORDS = (
@@ -67,12 +69,6 @@ WORDS = (
     *("first", "held", "next", "next_along", "time"),
 )
 """The argument words of `MultiplyKernel`."""
-
-_UNROLLED = 4
-"""Steps of k in one turn of the inner loop by FMA."""
-
-_LINES = 4
-"""Lines of cache of a row that hints are for: at least those of a strip."""
 
 ROWS_TOGETHER = 2 * CHUNK
 """Rows of results that stay together when they are divided."""
@@ -83,31 +79,8 @@ MOST_PARTS = WIDEST // ROWS_TOGETHER
 _TOGETHER = 4
 """Rows of the results of matrix registers that are stored by one turn of a loop."""
 
-_UPPER = 0xFFFF0000
 _LEAST_SUM = 2 * 127 - 112
 """Of the biased exponents of the smallest magnitudes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Blocking:
-    """A block of results: `rows` of `vectors` vectors of `width` fp32 lanes, or of `packed` ones
-    where a strip has another form than fp32. Results that are summed in short chains need registers
-    for two chains beside their totals: a block of those has `short_rows`.
-
-    `form`: what operands that are summed in short chains are multiplied as: pairs by VDPBF16PS on
-    vectors of this width, tiles by matrix registers.
-    """
-
-    rows: int
-    vectors: int
-    width: int
-    short_rows: int = 2
-    form: Form = Form.wide
-    packed: int = 2
-
-    def form_of(self, dtype: str) -> Form:
-        """The form of an operand."""
-        return self.form if fits_short(dtype) else Form.wide
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,17 +117,19 @@ class _Multiplication:
         self.down, self.along = f.word(6), f.word(7)
         self.zero = f.integer(0)
         self.first, self.held = f.word(8), f.word(9)
-        self.next, self.next_along = f.word(10, "ptr"), f.word(11)
+        following = f.word(10, "ptr"), f.word(11)
         self.short = fits_short(kernel.moving)
         # Elements that a strip has as they are.
         self.keeps = DTYPES[kernel.moving].bits == 16
         self.form = self.block.form_of(kernel.moving)
         self.vectors = self.block.vectors if self.form is Form.wide else self.block.packed
-        self.strip = f.scratch("float", DEEPEST * self.vectors * self.block.width)
+        size, width = DTYPES[kernel.moving].size, self.vectors * self.block.width
+        self.hints = StripHints(
+            f, self.moving, self.along, self.columns, *following, size, width * size
+        )
+        self.strip = f.scratch("float", DEEPEST * width)
         if self.block.form is not Form.wide:
-            self.widened = f.scratch("i8", panels_bytes(DEEPEST, WIDEST))
-            self.is_widened = f.scratch("i64", 1)
-            f.store(self.zero, self.is_widened)
+            self.wide = WidePanels(f)
             self.is_done = f.scratch("i64", 1)
         if self.form is Form.tiles:
             self.tiles = Tiles(f)
@@ -267,10 +242,10 @@ class _Multiplication:
         mask = self._mask(first, vectors)
         panels = self._panels(Form.tiles)
 
-        later = self._later(first, vectors)
+        later = self.hints.behind(first + vectors * self.block.width)
         if kept is not None:
             later = kept.instead(*later)
-        later_rows = self._later_rows(lines)
+        later_rows = self.hints.rows_at(self.depth, self.rows, lines)
 
         def rows(row: Value) -> None:
             end = f.intrinsic("smin", row + ROWS, self.rows)
@@ -278,7 +253,7 @@ class _Multiplication:
 
             def announce(line: Value) -> None:
                 first, last = later_rows(row, line)
-                f.loop(first, last, 1, lambda number: self._announce(later, number))
+                f.loop(first, last, 1, lambda number: self.hints.row(later, number))
 
             hints = announce if vectors > 1 else None
             self.tiles.multiply(columns, strip, lines, vectors, hints)
@@ -301,9 +276,9 @@ class _Multiplication:
         self._pack(first, vectors, Form.wide, self.strip)
         panels = self._panels(Form.wide)
         if self.block.form is not Form.wide:
-            done = f.compare("icmp ne", f.load(self.is_widened, "i64"), self.zero)
+            done = self.wide.made()
             f.when(f.compare("icmp ult", done, self.is_packed), self._widen)
-            panels = f.select(self.is_packed, self.widened, panels)
+            panels = f.select(self.is_packed, self.wide.place, panels)
 
         def rows(short: bool) -> None:
             self._rows(first, vectors, panels, Form.wide, short, self.strip, None)
@@ -359,54 +334,8 @@ class _Multiplication:
 
     def _widen(self) -> None:
         """Copy the image to wide panels."""
-        writer = self._widen_lines if self.block.form is Form.tiles else self._widen_panels
-        writer()
-        self.f.store(self.f.integer(1), self.is_widened)
-
-    def _widen_panels(self) -> None:
-        f = self.f
-        steps, panels = lines_of(f, self.depth, Form.pairs), self._panels(Form.pairs)
-
-        def group(column: Value) -> None:
-            origin = panel_at(f, panels, steps, column)
-            target = panel_at(f, self.widened, self.depth, column)
-
-            def line(k: Value) -> None:
-                place = f.element_at(origin, f.binary("lshr", k, f.integer(1)), LINE)
-                pairs = f.load(place, "i32", GROUP)
-                odd = f.compare("icmp ne", k & 1, self.zero)
-                f.store(self._half(pairs, odd), f.element_at(target, k, LINE))
-
-            f.loop(self.zero, self.depth, 1, line)
-
-        f.loop(self.zero, self.rows, GROUP, group)
-
-    def _widen_lines(self) -> None:
-        f = self.f
-        panels = self._panels(Form.tiles)
-
-        def column(index: Value) -> None:
-            origin = f.element_at(panels, index, PITCH)
-            target = panel_at(f, self.widened, self.depth, index)
-
-            def line(k: Value) -> None:
-                after = k & (SHORT - 1)
-                groups = f.binary("lshr", k, f.integer((2 * SHORT).bit_length() - 1))
-                number = groups * SHORT + after
-                pair = f.load(f.element_at(origin, number, 4), "i32")
-                second = f.compare("icmp ne", k & SHORT, self.zero)
-                f.store(self._half(pair, second), f.element_at(target, k, LINE))
-
-            f.loop(self.zero, self.depth, 1, line)
-
-        f.loop(self.zero, self.rows, 1, column)
-
-    def _half(self, pairs: Value, second: Value) -> Value:
-        """The first or second elements of pairs, as the bits of fp32."""
-        f = self.f
-        shift = f.select(second, f.constant("i32", 16), f.constant("i32", 0))
-        by = f.splat(shift, pairs.width) if pairs.width else shift
-        return (pairs << by) & _UPPER
+        form = Form.tiles if self.block.form is Form.tiles else Form.pairs
+        self.wide.make(self._panels(form), form, self.depth, self.rows)
 
     def _rows(
         self,
@@ -423,7 +352,7 @@ class _Multiplication:
             for row in range(0, M, together):
                 sums[together][vectors] = 0                    # registers, each of `width` columns
                 one chain:
-                    for k in lines:                            # by `_UNROLLED`, hints in between
+                    for k in lines:                            # by `UNROLLED`, hints in between
                         sums[i][v] += panel[k][i] * strip[k][v]
                 `short`: chains of `SHORT` products, two at a time:
                     for start in range(0, lines, 2 * length):
@@ -456,7 +385,7 @@ class _Multiplication:
             return block_step(f, scalars, stream, sums, form is not Form.wide)
 
         nothing = [f.constant("float", 0.0, block.width)] * (together * vectors)
-        later = self._later(first, vectors)
+        later = self.hints.behind(first + vectors * self.block.width)
         if kept is not None:
             later = kept.instead(*later)
 
@@ -465,15 +394,15 @@ class _Multiplication:
 
             def several(k: Value, *sums: Value) -> Sequence[Value]:
                 if vectors > 1:
-                    self._announce_one(later, row, first, k)
+                    self.hints.line(later, row, k)
                 found: Sequence[Value] = sums
-                for i in range(_UNROLLED):
+                for i in range(UNROLLED):
                     f.in_order()
                     found = step(k + i, panel, found)
                 return found
 
-            whole = lines & -_UNROLLED
-            sums = f.loop(self.zero, whole, _UNROLLED, several, nothing)
+            whole = lines & -UNROLLED
+            sums = f.loop(self.zero, whole, UNROLLED, several, nothing)
             return f.loop(whole, lines, 1, lambda k, *sums: step(k, panel, sums), sums)
 
         def chains(panel: Value) -> list[Value]:
@@ -504,7 +433,7 @@ class _Multiplication:
             panel = panel_at(f, panels, lines, row)
             if short:
                 end = row + together
-                f.loop(row, end, 1, lambda number: self._announce(later, number))
+                f.loop(row, end, 1, lambda number: self.hints.row(later, number))
                 sums = chains(panel)
             else:
                 sums = one_chain(panel, row)
@@ -538,50 +467,6 @@ class _Multiplication:
             places.append(places[-1] + self.down)
         return places
 
-    def _later(self, first: Value, vectors: int) -> tuple[Value, Value]:
-        """What is packed behind the strip that begins at `first`, and the bytes between its rows:
-        the next strip, or the first one of the tile that is multiplied next."""
-        f = self.f
-        end = first + vectors * self.block.width
-        inside = f.compare("icmp slt", end, self.columns)
-        strip = f.element_at(self.moving, end, DTYPES[self.kernel.moving].size)
-        return f.select(inside, strip, self.next), f.select(inside, self.along, self.next_along)
-
-    def _later_rows(self, lines: Value) -> Callable[[Value, Value], tuple[Value, Value]]:
-        """Which rows of what is packed next to hint at for a group of lines of a block of results,
-        so that all of them have their turn: `rows(row, line)`, the first one and the end."""
-        f = self.f
-        groups = _times(f, lines, SHORT)
-        turns = groups * _times(f, self.rows, ROWS)
-        count = self.depth + turns - 1
-        count = f.binary("udiv", count, turns)
-
-        def rows(row: Value, line: Value) -> tuple[Value, Value]:
-            turn = _times(f, row, ROWS) * groups
-            turn = turn + _times(f, line, SHORT)
-            first = turn * count
-            return first, first + count
-
-        return rows
-
-    def _announce(self, later: tuple[Value, Value], row: Value) -> None:
-        """Hint at a row of a strip that comes later; rows lie a partition apart."""
-        f, (strip, along) = self.f, later
-        place = strip + row * along
-        size = self.vectors * self.block.width * DTYPES[self.kernel.moving].size
-        for offset in range(0, size, CACHE_LINE):
-            f.prefetch(place + offset, near=False)
-
-    def _announce_one(self, later: tuple[Value, Value], row: Value, first: Value, k: Value) -> None:
-        """Hint at a line of what comes later, at step k of the block of a row."""
-        f, (strip, along) = self.f, later
-        per_row = _UNROLLED * _LINES
-        number = f.binary("lshr", k, f.integer(per_row.bit_length() - 1))
-        number = row + number
-        line = k & (per_row - 1)
-        place = strip + number * along
-        f.prefetch(f.element_at(place, line, CACHE_LINE // _UNROLLED), near=False)
-
     def _finish(self, line: Value, sums: Sequence[Value], mask: Value | None) -> None:
         """Store the sums of a row, or those of columns for which the mask holds."""
         f, kernel, width = self.f, self.kernel, self.block.width
@@ -599,9 +484,3 @@ class _Multiplication:
                 f.store(result, place)
             else:
                 f.store_where(mask, result, place)
-
-
-def _times(f: FunctionText, count: Value, size: int) -> Value:
-    """count / size, a power of two, rounded up."""
-    total = count + (size - 1)
-    return f.binary("lshr", total, f.integer(size.bit_length() - 1))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import partial
 
 from isa.dtypes import DTYPES
@@ -21,85 +20,27 @@ from simulator.native.codegen import ports
 from simulator.native.codegen.levels import Form
 from simulator.native.codegen.structure import StructureText
 from simulator.native.codegen.text import WORD, FunctionText, Value
+from simulator.native.matmul.image_layout import (
+    CHUNK,
+    GROUP,
+    HEADER,
+    LINE,
+    PITCH,
+    Word,
+    header_word,
+    lines_of,
+    panel_at,
+    set_header_word,
+    smallest_at,
+    whole_lines,
+)
 from simulator.native.rows.copy import transposed
 from simulator.numerics.matmul import SHORT, fits_short
-
-HEADER = 192
-"""Bytes before the panels of an image: words at `Word`."""
-
-
-class Word(IntEnum):
-    """Words of an image's header.
-
-    `form`: what it consists of, a `Form`. `depth`, `columns`, `dtype`: of the tile, with the
-    dtype's code; a depth of 0 says that there is none. `source`, `along`: where the tile's elements
-    are, and the bytes between its rows. `loads`: how often a tile was loaded. `refused`: an
-    instruction found another tile than it takes. `maker`: the address of what makes panels; those
-    of the columns from `first` to `end` are made. `short`: whether products with it are sums of
-    short chains, if the moving tile's dtype allows it too (`simulator.numerics.matmul`). `pending`:
-    of `simulator.native.loop.tensor_queue`. `kept`: the address of the memory for packed strips of
-    moving tiles (`simulator.native.matmul.packed_strips`), or 0; `origin` is that of SBUF, whose
-    partitions are `pitch` bytes apart. `smallest`: the first of a word for each chunk of columns,
-    the smallest of `magnitudes_less_one` of its pairs.
-    """
-
-    form = 0
-    depth = 1
-    columns = 2
-    dtype = 3
-    loads = 4
-    refused = 5
-    maker = 6
-    short = 7
-    source = 8
-    along = 9
-    first = 10
-    end = 11
-    pending = 12
-    kept = 13
-    origin = 14
-    pitch = 15
-    smallest = 16
-
-
-GROUP = 8
-"""Columns of a panel. A block of results has as many rows, or a divisor of it."""
-
-DEEPEST = 512
-"""The largest K: four times the rows of the PE array, which may hold packed elements of four values
-(SDK nki/guides/architecture/trainium3_arch.rst, Quad-MXFP8/MXFP4 matmul performance)."""
-
-WIDEST = 128
-"""Columns of the PE array: the largest M."""
-
-LINE = 4 * GROUP
-"""Bytes of a line of a panel."""
-
-CHUNK = 2 * GROUP
-"""Columns that are loaded together. There is space for panels up to a multiple of them."""
-
-PITCH = 2 * DEEPEST + CACHE_LINE
-"""Bytes between the lines of an image for matrix registers."""
-
-GROUP_DEPTH = 2 * SHORT
-"""Rows of a line of 16 pairs: two short chains."""
 
 _ROWS_AHEAD = 16
 """Rows between the one that is loaded and the one that is hinted at."""
 
 _MAGNITUDES = 0x7FFF7FFF
-
-
-def image_bytes(depth: int, columns: int) -> int:
-    """Space for an image of a [depth, columns] tile, of any form."""
-    lines = PITCH * CHUNK * -(-columns // CHUNK)
-    return HEADER + max(panels_bytes(depth + depth % 2, columns), lines)
-
-
-def panels_bytes(lines: int, columns: int) -> int:
-    """Size of the panels of so many columns. There is a gap between panels, so that lines of the
-    same number do not take turns in one set of the cache."""
-    return (lines * LINE + CACHE_LINE) * (CHUNK // GROUP) * -(-columns // CHUNK)
 
 
 def _widened(f: FunctionText, dtype: str, stored: Value) -> Value:
@@ -130,36 +71,6 @@ def least_of(f: FunctionText, numbers: Value) -> Value:
     return f.convert("zext", f.call(function, "i16", 0, numbers), "i64")
 
 
-def header_word(f: FunctionText, image: Value, word: Word) -> Value:
-    return f.load(f.element_at(image, f.integer(word), WORD), "i64")
-
-
-def set_header_word(f: FunctionText, image: Value, word: Word, value: Value) -> None:
-    f.store(value, f.element_at(image, f.integer(word), WORD))
-
-
-def smallest_at(f: FunctionText, image: Value, column: Value) -> Value:
-    """Where the `smallest` of the chunk of a column is."""
-    number = f.binary("lshr", column, f.integer(CHUNK.bit_length() - 1))
-    return f.element_at(f.element_at(image, f.integer(Word.smallest), WORD), number, WORD)
-
-
-def lines_of(f: FunctionText, depth: Value, form: Form) -> Value:
-    """Lines of a panel or strip: one for each k, or each two; whole groups for matrix registers."""
-    if form is Form.wide:
-        return depth
-    if form is Form.pairs:
-        return f.binary("lshr", depth + 1, f.integer(1))
-    return _whole_lines(f, depth + (GROUP_DEPTH - 1), form)
-
-
-def _whole_lines(f: FunctionText, depth: Value, form: Form) -> Value:
-    """Lines whose rows are all there, or, for matrix registers, are in whole groups."""
-    depth_of, lines = (GROUP_DEPTH, SHORT) if form is Form.tiles else (2, 1)
-    whole = f.binary("lshr", depth, f.integer(depth_of.bit_length() - 1))
-    return whole * lines
-
-
 def _first_row(f: FunctionText, line: Value, form: Form) -> Value:
     """The first k of a line of pairs."""
     if form is Form.pairs:
@@ -169,14 +80,6 @@ def _first_row(f: FunctionText, line: Value, form: Form) -> Value:
 
 _APART = {Form.pairs: 1, Form.tiles: SHORT}
 """How far the second row of a pair is from the first."""
-
-
-def panel_at(f: FunctionText, panels: Value, lines: Value, column: Value) -> Value:
-    """Where a column's first element is, in the panels of that many lines."""
-    group = f.binary("lshr", column, f.integer(GROUP.bit_length() - 1))
-    size = lines * LINE + CACHE_LINE
-    panel = panels + group * size
-    return f.element_at(panel, column & (GROUP - 1), 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +125,7 @@ class ImagePacking:
         zero = f.integer(0)
         if form is Form.wide:
             return f.loop(zero, depth, 1, one, carried)
-        whole = _whole_lines(f, depth, form)
+        whole = whole_lines(f, depth, form)
         held = f.loop(zero, whole, 1, partial(two, False), carried)
         return f.loop(whole, lines_of(f, depth, form), 1, partial(two, True), held)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from simulator.native.codegen.text import FunctionText, Value
-from simulator.native.matmul.gemm_image import CHUNK, PITCH
+from simulator.native.matmul.image_layout import CHUNK, PITCH
 from simulator.numerics.matmul import SHORT
 
 ROWS = 2 * CHUNK

@@ -27,7 +27,8 @@ from simulator.device_state import CoreState
 from simulator.native.codegen import ports
 from simulator.native.codegen.library import Function
 from simulator.native.codegen.text import FunctionText, Value
-from simulator.native.matmul.gemm_image import Word, holds
+from simulator.native.matmul.gemm_image import holds
+from simulator.native.matmul.image_layout import Word
 from simulator.native.matmul.plans import (
     adjacent,
     load_plan,

@@ -15,7 +15,7 @@ from typing import Any
 from simulator.memory import LINE, bytes_at_line
 from simulator.native.codegen.structure import Structure, StructureAt, StructureText
 from simulator.native.codegen.text import Value
-from simulator.native.matmul.gemm_image import Word, header_word
+from simulator.native.matmul.image_layout import Word, header_word
 
 STRIP = Structure("address", "depth", "seen", "time", "smallest")
 """What is known of a strip: which one, of how many rows; when what was `seen` last had been

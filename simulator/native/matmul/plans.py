@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,23 +22,11 @@ from isa.spec import MachineInstruction
 from simulator.device_state import Arena, CoreState, StationaryTile
 from simulator.memory import LINE as CACHE_LINE
 from simulator.memory import bytes_at_line
-from simulator.native.codegen.levels import CpuLevel, Form
-from simulator.native.codegen.library import Function, Library, library
-from simulator.native.codegen.rates import pairs_pay
-from simulator.native.matmul.gemm import MOST_PARTS, ROWS_TOGETHER, WORDS, Blocking, MultiplyKernel
-from simulator.native.matmul.gemm_image import (
-    DEEPEST,
-    HEADER,
-    TILE,
-    WIDEST,
-    Expect,
-    Hold,
-    Image,
-    Load,
-    Make,
-    Word,
-    image_bytes,
-)
+from simulator.native.codegen.library import Function
+from simulator.native.matmul.blocks import Blocking, blocking
+from simulator.native.matmul.gemm import MOST_PARTS, ROWS_TOGETHER, WORDS, MultiplyKernel
+from simulator.native.matmul.gemm_image import TILE, Expect, Hold, Image, Load, Make
+from simulator.native.matmul.image_layout import DEEPEST, HEADER, WIDEST, Word, image_bytes
 from simulator.native.matmul.packed_strips import room_for_strips
 from simulator.native.matmul.transpose_stationary import WORDS as TURN
 from simulator.native.matmul.transpose_stationary import TransposeTileKernel
@@ -77,30 +65,6 @@ _LEAST_ROWS = 2 * ROWS_TOGETHER
 
 _SUMS_AS_AN_ELEMENT = 8
 """Multiply-adds that take about the time of one element of an element-wise instruction."""
-
-
-@cache
-def blocking() -> Blocking:
-    """The block of results for this CPU."""
-    functions = library()
-    assert functions is not None
-    return block_for(functions.level, best_form(functions))
-
-
-def best_form(functions: Library) -> Form:
-    """What multiplies fastest by operands that are summed in short chains."""
-    form = functions.level.form
-    return Form.wide if form is Form.pairs and not pairs_pay(functions) else form
-
-
-def block_for(level: CpuLevel, form: Form) -> Blocking:
-    """The block for a level: as many sums as hide the latency of what multiplies and adds, and no
-    more registers."""
-    if level.wide_registers:
-        return Blocking(8, 3, 16, form=form)
-    if level.fused:
-        return Blocking(8, 2, 4, short_rows=4) if level.many_registers else Blocking(4, 2, 8)
-    return Blocking(2, 2, 4)
 
 
 def _image_maker(dtype: str, block: Blocking) -> Function:

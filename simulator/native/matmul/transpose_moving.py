@@ -17,7 +17,8 @@ from isa.machine import tensor
 from simulator.device_state import CoreState
 from simulator.native.codegen.ports import decode
 from simulator.native.codegen.text import WORD, FunctionText, Value
-from simulator.native.matmul.gemm_image import Word, holds
+from simulator.native.matmul.gemm_image import holds
+from simulator.native.matmul.image_layout import Word
 from simulator.native.matmul.plans import TransposePlan, adjacent, resident, transpose_plan
 from simulator.native.plans.plan import FunctionPlan, Guarded, Job, address, words_type
 from simulator.native.plans.table import compiled, plans

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.native.codegen.text import WORD, FunctionText
-from simulator.native.matmul.gemm_image import Word, header_word, refuse_others
+from simulator.native.matmul.gemm_image import refuse_others
+from simulator.native.matmul.image_layout import Word, header_word
 from simulator.native.rows.copy import turn
 
 WORDS = ("dst", "image", "depth", "held", "dtype", "first", "rows", "down")
