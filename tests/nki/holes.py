@@ -4,7 +4,7 @@ Each takes `a`, float32[128, 64], and `b`, float32[64, 128], and has the code of
 warning, which all modes give at the line `# here` (where there is none, at the result of `result`).
 Other tests have what else may decide what runs (`tests/simulator/test_uninitialised_control.py`),
 what two cores write (`test_same_writes.py`, `test_replicated.py`), overlaps within one instruction
-and sums in PSUM (`test_warnings.py`), addresses (`test_shared_addresses.py`), and runs that do not
+and sums in PSUM (`test_warned.py`), addresses (`test_shared_addresses.py`), and runs that do not
 end (`test_watchdog.py`).
 """
 

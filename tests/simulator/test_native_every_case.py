@@ -184,7 +184,7 @@ def outputs_of(level: CpuLevel, folder: Path, *modules: str) -> str:
 def test_other_modules(level: CpuLevel, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     """Modules that compare the rows of the PE array, random numbers and whole programs with NumPy
     pass at every level."""
-    modules = sorted({*ELSEWHERE.values(), "test_native_matmul_pairs", "test_tensor_queue"})
+    modules = sorted({*ELSEWHERE.values(), "test_gemm_tiles", "test_tensor_queue"})
     paths = [Path(__file__).with_name(f"{module}.py") for module in modules]
     assert [path for path in paths if not path.exists()] == []
     if not pytestconfig.getoption("--all-native"):
