@@ -82,7 +82,8 @@ def case_of(chosen: Any, seed: int) -> Case:
         and form.level in chosen.levels
     ]
     name = names[seed % len(names)]
-    return Case(name, PROGRAMS[name](Draw(seed)), forms[(seed // len(names) + seed) % len(forms)])
+    form = forms[int(np.random.default_rng((seed, len(forms))).integers(len(forms)))]
+    return Case(name, PROGRAMS[name](Draw(seed)), form)
 
 
 def outcome_of(chosen: Any, seed: int) -> str:
@@ -182,8 +183,9 @@ def difference(found: Any, wanted: Any, limit: float) -> str:
 
 
 def warm_up() -> None:
-    """jax, before the first program's time."""
+    """jax and the programs, before the first one's time."""
     import jax
+    import user_programs  # noqa: F401
 
     jax.jit(lambda x: x + 1)(np.ones(3, np.float32))
 

@@ -11,10 +11,12 @@ from user_programs import (
     indexing,
     integers,
     kernels,
+    models,
     normalisation,
     numbers_and_products,
     ordering,
     recurrent,
+    single_functions,
     training,
 )
 from user_programs.drawing import PROGRAMS, Draw
@@ -30,9 +32,11 @@ __all__ = [
     "indexing",
     "integers",
     "kernels",
+    "models",
     "normalisation",
     "numbers_and_products",
     "ordering",
     "recurrent",
+    "single_functions",
     "training",
 ]
