@@ -229,9 +229,7 @@ def _states(body: Body, carried: set[tuple[int, str]]) -> tuple[Integers, Intege
 
 def _earlier(box: Box, node: Any) -> Box:
     """A box in the iteration before."""
-    if box.static or not isinstance(node, Loop):
-        return box
-    return box.later(node.variable, -node.step)
+    return box.later(node.variable, -node.step) if isinstance(node, Loop) else box
 
 
 class _TouchRows:
@@ -328,10 +326,9 @@ class _TouchRows:
         for at in np.flatnonzero(moved & self.touched.iterates[rows.layer]).tolist():
             layer, box = int(rows.layer[at]), int(rows.box[at])
             node = self.touched.body.layers[layer].level.node
-            if isinstance(node, Loop):
-                if boxes[box].later(node.variable, node.step) is not boxes[box]:
-                    of_tensor = moving.setdefault((layer, int(rows.tensor[at])), {})
-                    of_tensor.setdefault(box, []).append(at)
+            if isinstance(node, Loop) and boxes[box].moves(node.variable):
+                of_tensor = moving.setdefault((layer, int(rows.tensor[at])), {})
+                of_tensor.setdefault(box, []).append(at)
         for (layer, _), groups in moving.items():
             node = self.touched.body.layers[layer].level.node
             writes = [any(rows.write[at] for at in group) for group in groups.values()]

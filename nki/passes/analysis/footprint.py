@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 from isa.access import AccessPattern, overlaps
@@ -24,6 +25,11 @@ from nki.ir.nodes import Access, Loop, Register, Tensor
 Span = tuple[Any, Any] | None
 """(start, extent), or None for all of the dimension."""
 
+_INT = {int}
+
+_UNASKED: tuple[Any, ...] = (None,)
+"""No motion: that of a box has not been asked for, or of a span is not known."""
+
 
 class Box:
     """Spans by dimension, none where they say nothing. In HBM `hull` are the bytes of the tensor
@@ -31,7 +37,7 @@ class Box:
     known place: two boxes that overlap are then told apart exactly where one of them (not `dense`)
     skips elements."""
 
-    __slots__ = ("access", "dense", "hull", "spans", "static")
+    __slots__ = ("_motion", "_rest", "access", "dense", "hull", "spans", "static")
 
     def __init__(
         self,
@@ -44,9 +50,10 @@ class Box:
         self.access = access
         self.dense = dense
         self.hull = hull
-        self.static = all(
-            s is None or (type(s[0]) is int and type(s[1]) is int) for s in (*spans, hull)
-        )
+        ends = chain.from_iterable(filter(None, (*spans, hull)))
+        self.static = _INT.issuperset(map(type, ends))
+        self._motion: tuple[Any, ...] | None = () if self.static else _UNASKED
+        self._rest: Box | None = None
 
     def covers(self, tensor: Tensor) -> bool:
         """Whether the box is all of an on-chip tensor."""
@@ -58,43 +65,40 @@ class Box:
     def motion(self) -> tuple[Any, ...] | None:
         """How registers move it: boxes for which that is equal stay as far apart as they are. None
         where it depends on launch symbols how far that is, or how large the box is."""
-        if self.static:
-            return ()
-        found: list[Any] = []
-        for span in (*self.spans, self.hull):
-            if span is None:
-                found.append(None)
-                continue
-            start, extent = span
-            moves = isinstance(start, Affine)
-            constant, terms = (start.constant, start.terms) if moves else (start, ())
-            if not _INT.issuperset(map(type, (constant, extent, *(by for _, by in terms)))):
-                return None
-            found.append(tuple((register.number, by) for register, by in terms))
-        return tuple(found)
+        if self._motion is _UNASKED:
+            motions = [_motion(span) for span in (*self.spans, self.hull)]
+            self._motion = None if _UNASKED in motions else tuple(motions)
+        return self._motion
 
     def at_rest(self) -> Box:
         """The box where the registers that move it are 0."""
         if self.static:
             return self
-        return Box(tuple(map(_at_rest, self.spans)), self.access, self.dense, _at_rest(self.hull))
+        if self._rest is None:
+            spans = tuple(map(_at_rest, self.spans))
+            self._rest = Box(spans, self.access, self.dense, _at_rest(self.hull))
+        return self._rest
 
     def widened(self, node: Any) -> Box:
         """The box over all iterations of a loop (or of a `while`, whose registers change)."""
         variable = node.variable if isinstance(node, Loop) else None
         if self.static:
             return self
-        spans = tuple(_widen(span, variable, node) for span in self.spans)
+        spans = tuple([_widen(span, variable, node) for span in self.spans])
         return Box(spans, hull=_widen(self.hull, variable, node))
+
+    def moves(self, register: Register) -> bool:
+        """Whether a register moves it."""
+        return any(_coefficient(span, register) is not None for span in (*self.spans, self.hull))
 
     def later(self, register: Register, distance: int) -> Box:
         """The box where a register is larger; itself where that does not move it."""
-        spans = tuple(_later(span, register, distance) for span in self.spans)
-        hull = _later(self.hull, register, distance)
-        pairs = zip((*spans, hull), (*self.spans, self.hull))
-        if all(span is mine for span, mine in pairs):
+        if self.static or not self.moves(register):
             return self
-        return Box(spans, self.access, self.dense, hull)
+        spans = tuple([_later(span, register, distance) for span in self.spans])
+        found = Box(spans, self.access, self.dense, _later(self.hull, register, distance))
+        found._motion = self.motion
+        return found
 
 
 WHOLE = Box(())
@@ -140,7 +144,28 @@ def _joint(still: list[Span], spans: list[Span], gaps: bool = False) -> Span:
     return lowest[0], end - low
 
 
-_INT = {int}
+def _motion(span: Span) -> tuple[Any, ...] | None:
+    """How registers move a span (`Box.motion`); `_UNASKED` where that is not known."""
+    if span is None:
+        return None
+    start, extent = span
+    if type(start) is int:
+        return () if type(extent) is int else _UNASKED
+    if not isinstance(start, Affine):
+        return _UNASKED
+    known = type(start.constant) is type(extent) is int
+    if not known or not _INT.issuperset([type(by) for _, by in start.terms]):
+        return _UNASKED
+    return tuple([(register.number, by) for register, by in start.terms])
+
+
+def _coefficient(span: Span, register: Register) -> Any:
+    """By how much a register moves a span; None where it does not."""
+    if span is not None and isinstance(span[0], Affine):
+        for one, by in span[0].terms:
+            if one is register:
+                return by
+    return None
 
 
 def _at_rest(span: Span) -> Span:
@@ -148,21 +173,17 @@ def _at_rest(span: Span) -> Span:
 
 
 def _later(span: Span, register: Register, distance: int) -> Span:
-    if span is None or not isinstance(span[0], Affine):
+    coefficient = _coefficient(span, register)
+    if span is None or coefficient is None:
         return span
-    coefficient = dict(span[0].terms).get(register)
-    return span if coefficient is None else (span[0] + coefficient * distance, span[1])
+    return span[0] + coefficient * distance, span[1]
 
 
 def _widen(span: Span, variable: Register | None, node: Any) -> Span:
-    if span is None or variable is None:
+    coefficient = None if variable is None else _coefficient(span, variable)
+    if span is None or coefficient is None:
         return span
     start, extent = span
-    if not isinstance(start, Affine):
-        return span
-    coefficient = dict(start.terms).get(variable)
-    if coefficient is None:
-        return span
     if isinstance(node.lower, Register) or isinstance(node.upper, Register):
         return None
     low, high = bounds(coefficient)
@@ -170,7 +191,8 @@ def _widen(span: Span, variable: Register | None, node: Any) -> Span:
     distance = node.upper - node.lower
     final = node.step if exact_quotient(distance, node.step) is not None else 1
     length = (distance - final) * coefficient
-    rest = start - Affine(0, ((variable, coefficient),))
+    others = tuple([term for term in start.terms if term[0] is not variable])
+    rest = Affine(start.constant, others) if others else start.constant
     if low is not None and low >= 0:
         return rest + node.lower * coefficient, extent + length
     if high is not None and high <= 0:
