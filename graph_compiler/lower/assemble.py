@@ -46,6 +46,7 @@ from graph_compiler.lower.participants import ranks_of
 from graph_compiler.lower.places import graph_location
 from graph_compiler.lower.products.convolution import convolution, product_of_patches
 from graph_compiler.lower.products.product import DEVICE_PRODUCTS
+from graph_compiler.lower.rewrites.comparisons import in_fp32
 from graph_compiler.lower.rewrites.composites import recognise
 from graph_compiler.lower.rewrites.factors import behind_products, into_weights
 from graph_compiler.lower.rewrites.float8 import emulate
@@ -367,6 +368,7 @@ def _emitted(
     device.visible.update(visible_columns(block, simplifier.evaluator))
     device.row_major = row_major_for_products(block) | compared_choices(block)
     device.orders = orders_of_products(block)
+    in_fp32(block)
     with device.builder.at(graph_location(device.builder.declarations.name)):
         device.stack(families(block))
         arguments = [

@@ -8,19 +8,14 @@ about-neuron/appnotes/neuronx-cc/neuronx-cc-training-mixed-precision.rst).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from graph_compiler.hlo.operators.elementwise.conversion import reduce_precision
 from graph_compiler.hlo.operators.folding import binary_opcode
-from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.lower.nests.arithmetic import FORMS
+from graph_compiler.lower.rewrites.constants import cast
 from graph_compiler.options import CAST_TYPES
 from graph_compiler.schedule.nodes import Block, Node
-from graph_compiler.schedule.simplify import only_element
 from graph_compiler.schedule.views import MOVES
-from isa.dtypes import DTYPES
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Computation
@@ -118,7 +113,7 @@ class _Casts:
         """A value in another type; of a constant the elements, now."""
         form = (type, node.dims)
         if node.op == "constant":
-            return Node("constant", [form], [], value=_cast(node.value, type))
+            return Node("constant", [form], [], value=cast(node.value, type))
         converted = Node("convert", [form], [node])
         self.nodes.append(converted)
         return converted
@@ -236,19 +231,3 @@ _INTEGERS = frozenset({"s32", "u32"})
 
 def _called(node: Node) -> list[Computation]:
     return [] if node.instruction is None else node.instruction.called
-
-
-def _cast(array: np.ndarray[Any, Any], type: str) -> np.ndarray[Any, Any]:
-    """The elements in another type; one that is repeated stays one."""
-    row = PRIMITIVE_TYPES[type]
-    own = DTYPES[row.dtype or ""]
-    if own.storage != own.name:  # fp32 arrays hold it
-        single = DTYPES[own.storage]
-        wide, narrow = ((d.exponent_bits, d.mantissa_bits) for d in (single, own))
-        array = reduce_precision(array.astype(np.float32), wide, narrow)
-    dtype = row.numpy
-    with np.errstate(over="ignore"):
-        element = only_element(array)
-        if element is None:
-            return array.astype(dtype)
-        return np.broadcast_to(element.astype(dtype), array.shape)

@@ -8,6 +8,8 @@
   with the scalar engine's functions.
 - `factors` makes constant factors of products part of constant weights.
 - `masks` computes masks that are made of positions alone.
+- `comparisons` of integers of which one is small are those of fp32 numbers.
+- `constants` has arrays in another type.
 - `layouts` chooses layouts, so that heads are views.
 - `trips` says how often a loop runs.
 """

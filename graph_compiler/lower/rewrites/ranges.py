@@ -116,7 +116,7 @@ def _range(node: Node, known: dict[Node, Range | None]) -> Range | None:
         axes = node.instruction.attributes.get("dimensions")
         if axes:
             return Range(0, max(0, node.dims[axes[0]] - 1))
-    operands = [_known(operand, known) for operand in node.operands]
+    operands = [range_of(operand, known) for operand in node.operands]
     rule = _RULES.get(node.op) or (_fold(node) if node.op in _FOLDS else None)
     if rule is None or None in operands:
         return whole
@@ -140,7 +140,9 @@ def _fold(node: Node) -> Callable[[Sequence[Range]], Range | None] | None:
     return rules.get(binary_opcode(node.instruction.called[0]) or "")
 
 
-def _known(node: Node, known: dict[Node, Range | None]) -> Range | None:
+def range_of(node: Node, known: dict[Node, Range | None]) -> Range | None:
+    """The range of a node's elements, None where they are no integers; `known` has those of other
+    nodes."""
     if node not in known:
         known[node] = _range(node, known)
     return known[node]
@@ -169,7 +171,7 @@ def _narrow(block: Block, types: Sequence[str], known: dict[Node, Range | None])
             _retype(node, node.operands[0].results[node.value][0])
         if len(node.results) != 1:
             continue
-        found = _known(node, known)
+        found = range_of(node, known)
         type = _NARROW.get(node.type)
         if type is None or found is None or node.op not in _COMPUTED or not _fits(found, type):
             continue
