@@ -8,6 +8,7 @@ become 32-bit ones, and of results the low bits stay.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import nki.language as nl
@@ -25,7 +26,10 @@ BITS = 32
 WIDE = {"signed": ("s32", "int32"), "unsigned": ("u32", "uint32")}
 """The 32-bit integers of a kind, and their dtype."""
 
-_BELOW = 1 - 2.0**-20
+_EXACT_BITS = 20
+"""Bits of a quotient in fp32 that are right, after several roundings."""
+
+_BELOW = 1 - 2.0**-_EXACT_BITS
 """Less than any error of a quotient in fp32 takes away: estimates are never too large."""
 
 
@@ -136,9 +140,35 @@ def _divided(n: NkiTensor, d: NkiTensor) -> NkiTensor:
     return nl.where(zero, (1 << BITS) - 1, nl.add(quotient, more), dtype="uint32")
 
 
+def _by_number(n: NkiTensor, d: int) -> NkiTensor:
+    """Whole quotients of uint32 numbers, by a number from 1 on: as `_divided`, in one step where
+    that leaves less than two divisors."""
+    if d & (d - 1) == 0:
+        return nl.right_shift(n, d.bit_length() - 1)
+    parts, rest = [], n
+    for _ in range(1 if d >= 2 << (BITS - _EXACT_BITS) else 2):
+        estimate = nl.multiply(rest, _BELOW / d, dtype="float32")
+        part = nl.copy(nl.trunc(estimate, dtype="float32"), dtype="uint32")
+        rest = nl.subtract(rest, nl.multiply(part, d))
+        parts.append(part)
+    return reduce(nl.add, [*parts, nl.greater_equal(rest, d, dtype="uint32")])
+
+
+def _towards_zero(x: NkiTensor, d: int, dtype: str) -> NkiTensor:
+    """Quotients by a number that is not 0."""
+    if dtype == WIDE["unsigned"][1]:
+        return _by_number(x, d)
+    quotient = _by_number(nl.abs(x).view("uint32"), abs(d)).view("int32")
+    negative = _negative_mask(x if d > 0 else nl.bitwise_xor(x, -1))
+    return nl.subtract(nl.bitwise_xor(quotient, negative), negative)
+
+
 def divide(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     """Towards zero; by zero all bits, the lowest by -1 itself."""
     wide, dtype = WIDE[kind(step.type)]
+    x, y = values
+    if not isinstance(y, NkiTensor) and y:
+        return _towards_zero(x, int(y), dtype)
     x, y = tiles(values, dtype)
     if wide == "u32":
         return _divided(x, y)
@@ -150,7 +180,9 @@ def divide(values: Sequence[Any], step: ElementStep) -> NkiTensor:
 
 def remainder(values: Sequence[Any], step: ElementStep) -> NkiTensor:
     """x - y * (x / y): by zero x itself."""
-    x, y = tiles(values, WIDE[kind(step.type)][1])
+    x, y = values
+    if isinstance(y, NkiTensor) or not y:
+        x, y = tiles(values, WIDE[kind(step.type)][1])
     return nl.subtract(x, nl.multiply(divide((x, y), step), y))
 
 
