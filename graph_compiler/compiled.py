@@ -190,6 +190,7 @@ def compile(
     """
     from graph_compiler.admission import admit, admit_memory
     from graph_compiler.lower.busy_tensor import KeepTensorBusy
+    from graph_compiler.lower.early_tables import LoadTablesEarly
     from graph_compiler.storage.arena import ShareArenas, local_bytes
     from nki import progress, settings
     from nki.kernel import compile_traced
@@ -234,13 +235,18 @@ def compile(
             taken = _time(found)
         if taken is not None and taken < time:
             best, time, made = found, taken, other
-    busy = made._replace(kernel=KeepTensorBusy().run(made.kernel))
-    if busy.kernel is not made.kernel:
-        with progress.part("products that keep the tensor engine busy"):
-            filled = compiled_if_it_fits(busy)
-            taken = None if filled is None else _time(filled)
-        if filled is not None and taken is not None and taken < time:
-            best, made = filled, busy
+    for what, transformation in (
+        ("activation tables that are loaded early", LoadTablesEarly()),
+        ("products that keep the tensor engine busy", KeepTensorBusy()),
+    ):
+        changed = made._replace(kernel=transformation.run(made.kernel))
+        if changed.kernel is made.kernel:
+            continue
+        with progress.part(what):
+            other_way = compiled_if_it_fits(changed)
+            taken = None if other_way is None else _time(other_way)
+        if other_way is not None and taken is not None and taken < time:
+            best, time, made = other_way, taken, changed
     unseen = best is not first and observe is not _unobserved
     return compiled(made, observe) if unseen else best
 

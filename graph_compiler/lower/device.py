@@ -163,6 +163,8 @@ class DeviceProgram(GraphProgram):
         # Loops so far, and what of their carried values is in memory only (`flow.NotOnChip`).
         self.loops = 0
         self.stored_between_trips: set[tuple[int, int]] = set()
+        # The tiles in which a loop around carries rows of buffers.
+        self.carried: dict[Buffer, HeldRows] = {}
         # Sums of squares for variances (`moments`), and the nodes that kernels are for, by number.
         self.squares: dict[Node, Squares] = {}
         self.sorts: dict[Node, Span] = {}  # of which few elements are read

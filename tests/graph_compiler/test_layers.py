@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import nki
 from graph_compiler import GraphOptions, compile, evaluate, freeze, parse_text
 from graph_compiler.lower.control import layers as rolling
-from nki.ir.nodes import Loop, walk
+from nki.ir.begins import written_by
+from nki.ir.nodes import Loop, operations, walk
 from simulator.runtime.nrtpy import NrtpyModel, NrtpyTensor
 
 ROWS, SIZE = 8, 16
@@ -127,6 +128,20 @@ def test_a_stack_of_layers(count: int, cores: int) -> None:
 def test_the_program_does_not_grow_with_the_layers() -> None:
     sizes = {compile(stack(count), "trn2").kernel.program.instruction_count for count in (4, 40)}
     assert len(sizes) == 1
+
+
+def test_what_layers_change_row_by_row_stays_on_chip() -> None:
+    """No layer loads what the one before it stored, nor copies it."""
+    stages: dict[str, Any] = {}
+    compile(stack(4), "trn2", None, lambda stage, made: stages.setdefault(stage, made))
+    (loop,) = [
+        one for body in stages["trace"].bodies for one in walk(body) if isinstance(one, Loop)
+    ]
+    made = {tensor for op in operations([loop]) for tensor in written_by(op)}
+    stored = {tensor for tensor in made if not tensor.memory.on_chip}
+    assert stored
+    assert not any(view.storage in stored for op in operations([loop]) for view in op.read)
+    assert next(operations(loop.body[-1:])).written[0].storage in stored
 
 
 def test_weights_that_are_constants() -> None:

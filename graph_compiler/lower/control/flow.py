@@ -10,7 +10,7 @@ import nki.language as nl
 from graph_compiler.host_kernels.bodies import FoldKernel, ScatterKernel, SortKernel
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.host_kernels.movement import DynamicCopy
-from graph_compiler.lower.device import HELD, DeviceProgram, kernel_of
+from graph_compiler.lower.device import HELD, DeviceProgram, HeldRows, kernel_of
 from graph_compiler.lower.groups.groups import grouped
 from graph_compiler.lower.movement.blocks import emit_dynamic_copy
 from graph_compiler.lower.movement.scatters import emit_scatter
@@ -152,9 +152,12 @@ class Counted:
             for place, tiles in kept.items():
                 view = self.carried[place]
                 device.hold(view.buffer, tiles, view.dims[-1], view.type)
+                held = HeldRows(tiles, view.dims[-1], view.type, device.builder.depth)
+                device.carried[view.buffer] = held
             emit(device, self.body)
             for place, tiles in kept.items():
                 view = self.carried[place]
+                del device.carried[view.buffer]
                 made = device.held_rows(view.buffer, view.dims[-1], view.type)
                 if [tile.shape for tile in made] != [tile.shape for tile in tiles]:
                     missing.append((number, place))

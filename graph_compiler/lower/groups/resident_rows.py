@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class ResidentRows(RowProducts):
     """A group, and the rows that it keeps on chip. `inside`: buffers that nobody else reads;
     `shared`: those that are loaded once for all members; `resident`: all whose rows stay while
-    members take turns. `each`: neighbouring rows that a partition has at a time, `together` where
+    members take turns; `updated`: those that have other rows afterwards, in the same
+    tiles. `each`: neighbouring rows that a partition has at a time, `together` where
     operations go through all of them; `made`: rows that stay for others."""
 
     def __init__(self, device: DeviceProgram, group: Group, uses: Counter[Buffer]) -> None:
@@ -49,6 +50,8 @@ class ResidentRows(RowProducts):
         flat = all(len(nest.inner) < FREE_RANK for nest in nests)
         short = _SHORT_MOMENTS if moments(device, group.members) else _SHORT
         self.together = widest <= short and flat
+        both = group.written & group.read - group.apart
+        self.updated = {buffer for buffer in both if self._held(buffer) and self._is_left(buffer)}
         self.each = self._rows_each(widest)
         if self.each > 1:
             self.shared = group.read - group.apart
@@ -94,8 +97,8 @@ class ResidentRows(RowProducts):
 
     @property
     def writes(self) -> set[Buffer]:
-        """What the group makes, and holds by itself."""
-        return self.group.written
+        """What the group makes anew, and holds by itself."""
+        return self.group.written - self.updated
 
     def finds(self) -> bool:
         """Whether rows that it reads are on chip already."""
@@ -162,16 +165,25 @@ class ResidentRows(RowProducts):
                     made[buffer] = device.tile(shape, source.dtype)
                 tiles[buffer] = ResidentOperand(device, made[buffer], tile.number * step)
                 continue
-            if held and buffer not in group.written:
+            if held and (buffer in self.updated or buffer not in group.written):
                 room = held[first // PARTITIONS]
             else:
-                room = device.tile((tile.rows, tile.step * step), source.dtype)
+                room = self._room(buffer, source.dtype, tile, first)
             if buffer in self.shared and not held:
                 self._load(buffer, source, room, tile, first)
             last = tile.step > 1 or buffer in self.in_pieces
             backing = None if buffer in self.inside or last else source
             tiles[buffer] = ResidentOperand(device, room, 0, backing, first * step)
         return tiles
+
+    def _room(self, buffer: Buffer, dtype: str, tile: GroupTile, first: Any) -> NkiTensor:
+        """A tile for rows of a buffer: that in which a loop carries them, where they become it."""
+        step, type = self.group.steps[buffer], self.group.types[buffer]
+        carried = self.device.carried.get(buffer)
+        if carried is not None and (carried.step, carried.type) == (step, type):
+            if tile.step == 1 and self._is_left(buffer):
+                return carried.tiles[first // PARTITIONS]
+        return self.device.tile((tile.rows, tile.step * step), dtype)
 
     def _load(
         self, buffer: Buffer, source: StoredOperand, room: NkiTensor, tile: GroupTile, first: Any
