@@ -32,6 +32,9 @@ class PlanLimits:
     Longer ones are transposed by DMA engines, which are slower, but leave nothing to copy out of
     PSUM.
 
+    `elements`: elements of a batch that go through a group together. Each transfer of more of them
+    is longer, and fewer groups of them overlap.
+
     `alone`: the first core does all, where there are several.
 
     `asked`: what was compared with which limit."""
@@ -41,6 +44,7 @@ class PlanLimits:
     repeated: int = 1
     loaded: int = 1 << 30
     transposed: int = 1 << 30
+    elements: int = 4
     alone: bool = False
     asked: set[tuple[str, int]] = field(default_factory=set)
 
@@ -53,7 +57,7 @@ class PlanLimits:
         """
         usual, names = (
             PlanLimits(),
-            ("right", "resident", "repeated", "loaded", "transposed", "alone"),
+            ("right", "resident", "repeated", "loaded", "transposed", "elements", "alone"),
         )
         found = {name: getattr(self, name) for name in names}
         changed = [f"{n} {v}" for n, v in found.items() if v != getattr(usual, n)]
@@ -82,6 +86,10 @@ class PlanLimits:
     def turns(self, elements: int) -> bool:
         """Whether the tensor engine turns rows of so many elements, which DMA engines could."""
         return self._within("transposed", elements)
+
+    def together(self, elements: int) -> int:
+        """How many of so many elements of a batch go through a group together."""
+        return elements if self._within("elements", elements) else self.elements
 
     def _within(self, limit: str, size: int) -> bool:
         self.asked.add((limit, size))
@@ -142,6 +150,7 @@ def plans(cores: int = 1) -> tuple[PlanLimits, ...]:
         PlanLimits(loaded=_SPREAD),
         PlanLimits(right=small),
         PlanLimits(right=small, repeated=6),
+        PlanLimits(elements=16),
     )
     alone = [replace(way, alone=True, asked=set()) for way in ways] if cores > 1 else []
     return *ways[:1], *alone, *ways[1:]

@@ -13,6 +13,7 @@ from graph_compiler import compile, parse_text
 from graph_compiler.hlo import PRIMITIVE_TYPES
 from graph_compiler.lower import limits
 from graph_compiler.lower.limits import PlanLimits
+from graph_compiler.timing import static_timeline
 from isa.machine.dma import DmaCopy, DmaTranspose
 
 Array = np.ndarray[Any, Any]
@@ -122,6 +123,37 @@ def test_heads_of_several_tiles_are_loaded_together(columns: int) -> None:
     assert rows.count(DmaCopy) < 6 * 8
     (found,) = compiled(*arrays)
     np.testing.assert_allclose(found, wanted(*arrays), rtol=0, atol=2e-5)
+
+
+HEADS = """HloModule heads
+ENTRY e {
+ q = bf16[16,50,12,64] parameter(0)
+ k = bf16[16,50,12,64] parameter(1)
+ v = bf16[16,50,12,64] parameter(2)
+ d = bf16[16,12,50,50] dot(q, k), lhs_batch_dims={0,2}, lhs_contracting_dims={3}, \
+rhs_batch_dims={0,2}, rhs_contracting_dims={3}
+ p = bf16[16,12,50,50] exponential(d)
+ o = bf16[16,12,50,64] dot(p, v), lhs_batch_dims={0,1}, lhs_contracting_dims={3}, \
+rhs_batch_dims={0,2}, rhs_contracting_dims={1}
+ ROOT r = bf16[16,50,12,64] transpose(o), dimensions={0,2,1,3}
+}"""
+
+
+def test_more_heads_go_together_where_transfers_take_long(monkeypatch: Any) -> None:
+    """Triggers of trn2 take as long as the work of a small head."""
+    rng = np.random.default_rng(0)
+    bf16 = PRIMITIVE_TYPES["bf16"].numpy
+    arrays = [(rng.standard_normal((16, 50, 12, 64)) / 8).astype(bf16) for _ in range(3)]
+    compiled = compile(parse_text(HEADS), "trn2")
+    monkeypatch.setattr(limits, "plans", lambda cores: (PlanLimits(),))
+    few = static_timeline(compile(parse_text(HEADS), "trn2").kernel.program)
+    many = static_timeline(compiled.kernel.program)
+    assert few is not None and many is not None
+    assert many.total_ns < 0.95 * few.total_ns
+    (found,) = compiled(*arrays)
+    q, k, v = (array.astype(np.float64) for array in arrays)
+    exact = np.einsum("bhqk,bkhd->bqhd", np.exp(np.einsum("bqhd,bkhd->bhqk", q, k)), v)
+    np.testing.assert_allclose(found.astype(np.float64), exact, rtol=0.02, atol=0.1)
 
 
 def test_scores_stay_on_chip() -> None:

@@ -47,9 +47,6 @@ ROUNDS = 8
 _QUICK = 100.0
 """Ns of a trigger that engines start beside their work."""
 
-_IN_STEP = 4
-"""Elements of a batch that go through a group together, at most."""
-
 _BATCH = 8 << 10
 """Bytes of a partition of an operand of several elements of a batch that are loaded together."""
 
@@ -139,7 +136,7 @@ class RowProducts(ABC):
         turns = math.prod(self.batch) * (rows if slow else 1)
         most = min(_BATCH // taken, self.batch[-1], turns // ROUNDS)
         room = sum(self.group.steps[b] * item_size(self.group.types[b]) for b in self.resident)
-        most = min(most, _IN_STEP, RESIDENT // max(room, 1))
+        most = self.device.limits.together(min(most, RESIDENT // max(room, 1)))
         parts = -(-self.batch[-1] // max(1, most))
         return -(-self.batch[-1] // parts)
 
