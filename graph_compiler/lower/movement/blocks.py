@@ -51,7 +51,7 @@ def emit_dynamic_copy(device: DeviceProgram, step: DynamicCopy, words: Sequence[
     def rows(items: Sequence[tuple[int, ...]], at: Any, to: Any, index: Any) -> None:
         if items:
             (count, a, b, c), *rest = items
-            # The distance of a row of indices has no part that moves with a loop.
+            # Blocks of several arrays are moved at the same time.
             for i in range(count) if a else one_after_another(device, count):
                 rows(rest, at + i * a, to + i * b, index + i * c)
             return
