@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from graph_compiler.lower.nests.nest import even, numbers
 from graph_compiler.lower.nests.operands import StoredOperand
+from graph_compiler.lower.products.band_tiles import few_tiles_of
 from graph_compiler.lower.products.bands import (
     COLUMNS,
     INSTRUCTIONS,
@@ -105,7 +106,14 @@ class Images:
         limit = max(PARTITIONS, most)
         if self.pixels_first:
             limit = min(COLUMNS // self.together.count, most)
-        self.chunk = even(self.outputs, limit)
+        self.chunk = self._chunk(limit)
+
+    def _chunk(self, most: int) -> int:
+        """How many outputs, up to so many, are computed together: along partitions whole tiles."""
+        if self.pixels_first:
+            return even(self.outputs, most)
+        each = even(self.outputs, PARTITIONS)
+        return min(self.outputs, each * max(1, most // each))
 
     def _plan(self) -> None:
         """Take the fastest plan."""
@@ -255,8 +263,8 @@ class Images:
 
     def _output_parts(self, count: int) -> list[tuple[int, int]]:
         """So many outputs in parts that lie along partitions: the first one, and how many."""
-        starts = range(0, count, PARTITIONS)
-        return [(start, min(PARTITIONS, count - start)) for start in starts]
+        each = even(count, PARTITIONS)
+        return [(start, min(each, count - start)) for start in range(0, count, each)]
 
     def _loaded_rows(self) -> int:
         """The rows of an image that its bands have together."""
@@ -275,7 +283,9 @@ class Images:
             pace = self.together.count * self.together.apart
             yield [
                 BandTile((image, row, first + column * pace), sizes, pace, together)
-                for (image, row, column), sizes, *_ in tiles_of(images, rows, blocks, PARTITIONS)
+                for (image, row, column), sizes, *_ in few_tiles_of(
+                    images, rows, blocks, PARTITIONS
+                )
             ]
 
     def _reach(self, tile: BandTile) -> int:
@@ -503,13 +513,18 @@ class Images:
         transposed = BANK // (PARTITIONS * DTYPE_ROWS[self._plain].size)
         for tiles in self._tiles_of_pixels(band.images, band.rows):
             most = max(1, min(transposed, COLUMNS // (count * tiles[0].together)))
-            high = most * tiles[0].sizes[1]
+            alike: dict[tuple[int, int, int], list[BandTile]] = {}
+            for tile in tiles:
+                alike.setdefault(tile.sizes, []).append(tile)
 
-            def order(tile: BandTile, high: int = high) -> tuple[int, int, int, int]:
-                image, row, column = tile.starts
-                return image, row // high, column, row
+            def order(tile: BandTile, most: int = most) -> tuple[int, ...]:
+                (image, row, column), (images, high, _), *_ = tile
+                if images > 1:
+                    return row, column, image
+                return image, row // (most * high), column, row
 
-            yield from runs_of(sorted(tiles, key=order), most, rows_follow)
+            for some in alike.values():
+                yield from runs_of(sorted(some, key=order), most, rows_follow)
 
     def _pieces(self, band: Band) -> list[BandTile]:
         """Images, or rows of one, that are stored at a time, as soon as they are there."""

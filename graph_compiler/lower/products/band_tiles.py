@@ -1,0 +1,120 @@
+"""Pixels of a band in few tiles: what fills partitions, or the columns that move, well.
+
+Tiles are boxes of images, rows and columns. A band is cut into a grid of equal ones, and what is
+left at its end along each dimension is cut on its own, where that makes fewer tiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import product
+from typing import NamedTuple
+
+from graph_compiler.lower.products.bands import BandTile, tiles_of
+
+Box = tuple[int, int, int]
+"""Images, rows and columns."""
+
+_CLEARLY = 9
+"""Of so many equal tiles one is to be saved where what is left is cut on its own: tiles that differ
+are stored by more transfers."""
+
+_LEFT = 2
+"""How often what is left is cut on its own."""
+
+
+class _Grid(NamedTuple):
+    """How many tiles a box is cut into, and the sizes of those of its grid. `even`: the grid covers
+    the box, with smaller tiles at its ends; else what is left is cut on its own."""
+
+    tiles: int
+    sizes: Box
+    even: bool = True
+
+
+def few_tiles_of(images: int, rows: int, columns: int, most: int) -> list[BandTile]:
+    """Results of a band in few tiles of at most so many: those of whole images or
+    rows where these are as few.
+
+    >>> [tile.sizes for tile in few_tiles_of(1, 5, 5, 8)]
+    [(1, 4, 2), (1, 4, 2), (1, 5, 1), (1, 1, 4)]
+    """
+    plain = tiles_of(images, rows, columns, most)
+    box = images, rows, columns
+    if len(plain) <= _cut(box, most, _LEFT).tiles:
+        return plain
+    return [BandTile(start, sizes) for start, sizes in _boxes(box, most)]
+
+
+def _boxes(box: Box, most: int, left: int = _LEFT) -> Iterator[tuple[Box, Box]]:
+    """Start and sizes of each tile, those of the grid first."""
+    if not math.prod(box):
+        return
+    cut = _cut(box, most, left)
+    whole = box if cut.even else tuple(n - n % size for n, size in zip(box, cut.sizes))
+    images, rows, columns = (range(0, n, size) for n, size in zip(whole, cut.sizes))
+    for start in product(images, rows, columns):
+        deep, high, wide = (min(size, n - at) for size, n, at in zip(cut.sizes, whole, start))
+        yield start, (deep, high, wide)
+    if not cut.even:
+        for begin, rest in _rests(box, cut.sizes):
+            for at, sizes in _boxes(rest, most, left - 1):
+                yield (begin[0] + at[0], begin[1] + at[1], begin[2] + at[2]), sizes
+
+
+def _rests(box: Box, sizes: Box) -> Iterator[tuple[Box, Box]]:
+    """What a grid of equal tiles leaves of a box: columns, rows, and images."""
+    (images, rows, columns), (deep, high, wide) = box, sizes
+    whole, below, beside = images - images % deep, rows - rows % high, columns - columns % wide
+    yield (0, 0, beside), (images, rows, columns - beside)
+    yield (0, below, 0), (images, rows - below, beside)
+    yield (whole, 0, 0), (images - whole, below, beside)
+
+
+@lru_cache(4096)
+def _cut(box: Box, most: int, left: int) -> _Grid:
+    """The cut into the fewest tiles; of whole rows, and of few images, where these are as few."""
+    if math.prod(box) <= most:
+        return _Grid(1, box)
+    even = min((_Grid(_count(box, sizes), sizes) for sizes in _even(box, most)), key=_tiles)
+    if not left:
+        return even
+    best = _Grid(even.tiles - even.tiles // _CLEARLY, even.sizes)
+    for sizes in _full(box, most):
+        count = math.prod(n // size for n, size in zip(box, sizes))
+        for _, rest in _rests(box, sizes):
+            if count >= best.tiles:
+                break
+            count += _cut(rest, most, left - 1).tiles if math.prod(rest) else 0
+        if count < best.tiles:
+            best = _Grid(count, sizes, False)
+    return even if best.even else best
+
+
+def _full(box: Box, most: int) -> Iterator[Box]:
+    """Sizes of tiles that have about as many elements as they may."""
+    images, rows, columns = box
+    for wide in sorted({min(columns, most // high) for high in range(1, most + 1)}):
+        depths = range(1, min(images, most // wide) + 1)
+        for high in sorted({min(rows, most // (wide * deep)) for deep in depths}):
+            yield min(images, most // (wide * high)), high, wide
+
+
+def _tiles(cut: _Grid) -> int:
+    return cut.tiles
+
+
+def _even(box: Box, most: int) -> Iterator[Box]:
+    """Sizes of tiles that are about equal, those of whole rows first."""
+    images, rows, columns = box
+    for wide in dict.fromkeys(-(-columns // k) for k in range(-(-columns // most), columns + 1)):
+        heights = (-(-rows // k) for k in range(1, rows + 1))
+        for high in dict.fromkeys(h for h in heights if h * wide <= most):
+            deep = min(images, most // (wide * high))
+            yield -(-images // -(-images // deep)), high, wide
+
+
+def _count(box: Box, sizes: Box) -> int:
+    return math.prod(-(-n // size) for n, size in zip(box, sizes))
