@@ -268,15 +268,18 @@ def _plans(
 ) -> tuple[Assembled, list[tuple[str, Callable[[], Assembled]]]]:
     """The graph's tile IR by the first plan, and what makes it by the others that the options have
     tried, where these differ, by name."""
-    from graph_compiler.lower.assemble import assembled
+    from graph_compiler.lower.assemble import planned
     from graph_compiler.lower.limits import plans
+    from graph_compiler.lower.rewritten import rewritten_graph
     from graph_compiler.storage.kept_loads import KeepLoads
     from graph_compiler.storage.unread import DropUnread
     from nki.ir.nodes import operations
     from nki.transformations.copies import BalanceCopies
 
+    graph = rewritten_graph(module, target, options)
+
     def lowered(limits: Any) -> Assembled:
-        made = assembled(module, target, options, kernels, limits)
+        made = planned(graph, target, options, kernels, limits)
         kernel = DropUnread().run(made.kernel)
         if options.optimisation >= _TRIED:
             kernel = KeepLoads().run(kernel)

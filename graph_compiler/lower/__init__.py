@@ -1,7 +1,7 @@
 """Graphs to tile IR.
 
-1. `rewrites` change the simplified graph, and `casts` gives values the types that `GraphOptions`
-   ask for.
+1. `rewritten`: `rewrites` change the simplified graph, and `casts` gives values the types that
+   `GraphOptions` ask for. All plans share what comes of it.
 2. The host executor's `schedule` makes a list of steps, with another set of handlers (`assemble`):
    loop nests of fused element-wise work, folds, products, copies at computed places, control flow.
    Operators that the engines lack become graphs of others (`expansions`, `draws`). `aliases` puts

@@ -16,11 +16,10 @@ from graph_compiler.hlo.operators import OPERATORS
 from graph_compiler.hlo.operators.custom import IDENTITIES
 from graph_compiler.hlo.operators.row import subject
 from graph_compiler.hlo.types import PRIMITIVE_TYPES
-from graph_compiler.lower.aliases import donated, take_over
-from graph_compiler.lower.casts import demote, downcast, round_early, round_in_products
+from graph_compiler.lower.aliases import take_over
 from graph_compiler.lower.control.counted import dynamic_slice, dynamic_update_slice, reads_of
 from graph_compiler.lower.control.flow import NotOnChip, When, emit
-from graph_compiler.lower.control.layers import LAYERS, families, roll
+from graph_compiler.lower.control.layers import LAYERS, families
 from graph_compiler.lower.control.loops import apart, layers, while_loop
 from graph_compiler.lower.cores.cores import shared_out
 from graph_compiler.lower.cores.homes import Settled
@@ -33,32 +32,21 @@ from graph_compiler.lower.expansions.custom_calls import called, top_k
 from graph_compiler.lower.expansions.extremes import places_of_extremes
 from graph_compiler.lower.expansions.gathers import of_columns, of_elements
 from graph_compiler.lower.expansions.windows import long_windows, select_and_scatter, short_windows
-from graph_compiler.lower.groups.moments import squares_of_variances
 from graph_compiler.lower.in_turns import TakeTurns
 from graph_compiler.lower.kernels import native_kernel
 from graph_compiler.lower.limits import PlanLimits
 from graph_compiler.lower.movement import known_places
 from graph_compiler.lower.movement.cumulative import cumulative
-from graph_compiler.lower.movement.narrow_sorts import narrow_sort, spans_of_sorts
+from graph_compiler.lower.movement.narrow_sorts import narrow_sort
 from graph_compiler.lower.nests.arithmetic import FORMS, tile_attribute, tile_operands
 from graph_compiler.lower.notes import LoweringNotes
-from graph_compiler.lower.participants import ranks_of
 from graph_compiler.lower.places import graph_location
 from graph_compiler.lower.products.convolution import convolution, product_of_patches
 from graph_compiler.lower.products.product import DEVICE_PRODUCTS
-from graph_compiler.lower.rewrites.comparisons import in_fp32
-from graph_compiler.lower.rewrites.composites import recognise
-from graph_compiler.lower.rewrites.factors import behind_products, into_weights
-from graph_compiler.lower.rewrites.float8 import emulate
-from graph_compiler.lower.rewrites.layouts import orders_of_products, row_major_for_products
-from graph_compiler.lower.rewrites.masked_rows import zeros_of_masked_rows
-from graph_compiler.lower.rewrites.masks import added_masks, masks_as_constants, visible_columns
-from graph_compiler.lower.rewrites.pairs import OPCODES, as_pairs, has_random_bits, is_wide
-from graph_compiler.lower.rewrites.ranges import narrow
-from graph_compiler.lower.rewrites.softmax import compared_choices, factors_behind_maxima
+from graph_compiler.lower.rewrites.pairs import OPCODES
+from graph_compiler.lower.rewritten import RewrittenGraph, rewritten_graph
 from graph_compiler.lower.sizes import BIT_FOR_BIT, DTYPES, widens
-from graph_compiler.options import GraphOptions, has_e4m3fn
-from graph_compiler.partitions import refuse_undivided
+from graph_compiler.options import GraphOptions
 from graph_compiler.schedule import contractions, ordering, placement, reductions
 from graph_compiler.schedule.fusion import (
     ElementExpression,
@@ -70,7 +58,7 @@ from graph_compiler.schedule.fusion import (
     store,
 )
 from graph_compiler.schedule.schedule import Scheduler
-from graph_compiler.schedule.simplify import STRUCTURAL, Simplifier
+from graph_compiler.schedule.simplify import STRUCTURAL
 from graph_compiler.schedule.steps import Machine, place_of
 from graph_compiler.schedule.views import MOVES, View
 from isa.errors import NeuronError
@@ -318,18 +306,27 @@ def assembled(
     limits: PlanLimits | None = None,
 ) -> Assembled:
     """The same with notes."""
-    if ranks_of(module) > 1:
-        refuse_undivided(module)
+    return planned(rewritten_graph(module, target, options), target, options, kernels, limits)
+
+
+def planned(
+    graph: RewrittenGraph,
+    target: Target,
+    options: GraphOptions,
+    kernels: Kernels | None = None,
+    limits: PlanLimits | None = None,
+) -> Assembled:
+    """The same of a graph that is rewritten already, which several plans may share."""
     stored: set[tuple[int, int]] = set()
     while True:
         try:
-            return _emitted(module, target, options, kernels, limits or PlanLimits(), stored)
+            return _emitted(graph, target, options, kernels, limits or PlanLimits(), stored)
         except NotOnChip as error:
             stored.update(error.values)
 
 
 def _emitted(
-    module: Module,
+    graph: RewrittenGraph,
     target: Target,
     options: GraphOptions,
     kernels: Kernels | None,
@@ -337,45 +334,24 @@ def _emitted(
     stored: set[tuple[int, int]],
 ) -> Assembled:
     """The tile IR of a graph, whose loops carry in memory what is `stored`."""
+    module = graph.module
     known = machine({**module.kernels, **(kernels or {})}, limits)
     device = DeviceProgram(known, target, module, limits, options.logical_cores)
     device.stored_between_trips = stored
     device.saturates = options.saturate_infinity and target.generation < BIT_FOR_BIT
-    simplifier = Simplifier(module)
-    block = simplifier.block(module.entry)
-    narrow(block)
-    if is_wide(block):
-        native = options.native_int64 == "enabled" or has_random_bits(block)
-        as_pairs(block, simplifier, computed=native)
-    recognise(module, block)
-    if options.emulate_fp8_e4m3fn and not has_e4m3fn(target):
-        emulate(block)
-    downcast(block, options)
-    into_weights(block)
-    behind_products(block)
-    zeros_of_masked_rows(block)
-    # Columns that such a mask hides are left out on these targets.
-    added_masks(block, simplifier.evaluator, halves=target.generation >= BIT_FOR_BIT)
-    factors_behind_maxima(block)
-    demote(block, options)
-    round_early(block)
-    round_in_products(block)
-    taken = donated(module)
-    roll(block, [block.parameters[number] for number in taken.values()])
-    device.squares.update(squares_of_variances(block))
-    device.sorts.update(spans_of_sorts(block))
-    masks_as_constants(block, simplifier.evaluator)
-    device.visible.update(visible_columns(block, simplifier.evaluator))
-    device.row_major = row_major_for_products(block) | compared_choices(block)
-    device.orders = orders_of_products(block)
-    in_fp32(block)
+    block, taken = graph.block, graph.donated
+    device.squares.update(graph.squares)
+    device.sorts.update(graph.sorts)
+    device.visible.update(graph.visible)
+    device.row_major = graph.row_major
+    device.orders = graph.orders
     with device.builder.at(graph_location(device.builder.declarations.name)):
         device.stack(families(block))
         arguments = [
             device.parameter(_checked(node), node.dims, f"p{number}", node)
             for number, node in enumerate(block.parameters)
         ]
-        results = Scheduler(device, simplifier, block, arguments).run()
+        results = Scheduler(device, graph.simplifier, block, arguments).run()
         outputs: list[View] = []
         for value, node in zip(results, block.results):
             before = len(device.steps)
