@@ -119,6 +119,17 @@ class Simplifier:
         """Blocks of computations that were made otherwise."""
         self._depth = 0
         self._inlined = 0
+        self._stacked: dict[tuple[Node, ...], np.ndarray[Any, Any]] = {}
+
+    def stacked(self, members: tuple[Node, ...]) -> np.ndarray[Any, Any]:
+        """Constants of one form one behind another, each with what it repeats along dimensions only
+        once. All who ask get the same array."""
+        known = self._stacked.get(members)
+        if known is None:
+            strides = zip(*(member.value.strides for member in members))
+            kept = tuple(slice(None) if any(axis) else slice(0, 1) for axis in strides)
+            known = self._stacked[members] = np.stack([member.value[kept] for member in members])
+        return known
 
     def block(self, computation: Computation) -> Block:
         """A computation as a block of its own."""

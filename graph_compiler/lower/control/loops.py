@@ -194,12 +194,8 @@ def _constants(scheduler: Scheduler, members: list[Node]) -> tuple[View, int]:
     """Constants one behind another, each with what it repeats along dimensions only once."""
     device: Any = scheduler.program
     dims = members[0].dims
-    once = [
-        size > 1 and all(member.value.strides[axis] == 0 for member in members)
-        for axis, size in enumerate(dims)
-    ]
-    kept = tuple(slice(0, 1) if repeats else slice(None) for repeats in once)
-    array = np.stack([member.value[kept] for member in members])
+    array = scheduler.simplifier.stacked(tuple(members))
+    once = [kept < size for kept, size in zip(array.shape[1:], dims)]
     steps = row_major(array.shape[1:])
     strides = tuple(0 if repeats else step for repeats, step in zip(once, steps))
     view = View(device.constant(array), members[0].type, dims, strides)
