@@ -13,7 +13,7 @@ import nki
 import nki.language as nl
 from graph_compiler import GraphOptions, Module, parse_text
 from graph_compiler.kernels import TARGET, configuration
-from graph_compiler.lower import assemble
+from graph_compiler.lower import rewritten
 from graph_compiler.timing import static_timeline
 
 FOLDS = """plus { a = f32[] parameter(0)
@@ -110,7 +110,7 @@ def test_layers_in_a_loop_take_at_most_two_percent_more(monkeypatch: Any) -> Non
     rolled = graph_compiler.compile(graph, "trn2")
     assert rolled.notes.loops
     looped = time(graph)
-    monkeypatch.setattr(assemble, "roll", lambda block, kept: None)
+    monkeypatch.setattr(rewritten, "roll", lambda block, kept: None)
     assert looped <= 1.02 * time(graph)
 
 
