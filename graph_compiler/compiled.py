@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -212,14 +213,6 @@ def compile(
         unshared = local_bytes(made.kernel)
         return Compiled(module, compile_traced(shared, observe), unshared, made.notes)
 
-    def compiled_if_it_fits(made: Assembled) -> Compiled | None:
-        try:
-            return compiled(made, _unobserved)
-        except NeuronError as error:
-            if error.code != "psum-overflow":
-                raise
-            return None
-
     progress.stage("tile IR")
     made, others = _plans(module, chosen, wanted, kernels)
     with progress.part(f"plan 1 of {len(others) + 1}" if others else ""):
@@ -227,28 +220,40 @@ def compile(
         time = _time(best) if others else None
     if time is None:
         return first
+    least = time
+
+    def tried(other: Assembled) -> None:
+        """Takes the place of the best one if it is faster."""
+        nonlocal best, made, least
+        found = compiled(other, _unobserved)
+        taken = _time(found)
+        if taken is not None and taken < least:
+            best, made, least = found, other, taken
+
     for number, (name, plan) in enumerate(others, start=2):
         with progress.part(f"plan {number} of {len(others) + 1} ({name})"):
             progress.stage("tile IR")
-            other = plan()
-            found = compiled(other, _unobserved)
-            taken = _time(found)
-        if taken is not None and taken < time:
-            best, time, made = found, taken, other
+            tried(plan())
     for what, transformation in (
         ("activation tables that are loaded early", LoadTablesEarly()),
         ("products that keep the tensor engine busy", KeepTensorBusy()),
     ):
         changed = made._replace(kernel=transformation.run(made.kernel))
-        if changed.kernel is made.kernel:
-            continue
-        with progress.part(what):
-            other_way = compiled_if_it_fits(changed)
-            taken = None if other_way is None else _time(other_way)
-        if other_way is not None and taken is not None and taken < time:
-            best, time, made = other_way, taken, changed
+        if changed.kernel is not made.kernel:
+            with progress.part(what), _if_it_fits():
+                tried(changed)
     unseen = best is not first and observe is not _unobserved
     return compiled(made, observe) if unseen else best
+
+
+@contextmanager
+def _if_it_fits() -> Iterator[None]:
+    """Goes on behind what takes more of PSUM than there is."""
+    try:
+        yield
+    except NeuronError as error:
+        if error.code != "psum-overflow":
+            raise
 
 
 def _time(compiled: Compiled) -> float | None:

@@ -158,9 +158,9 @@ class _Model:
             timeline.throttled += float(state["lost"][stream])
             self._count_work(stream, timeline)
             timeline.tracks.append(Track(engine.name, engine))
-            timeline.tracks.append(Track(f"{engine.name} sequencer", engine))
+            timeline.tracks.append(Track(f"{engine.name} sequencer", engine, beside=True))
             if self.plan.loads_tiles(stream):
-                timeline.tracks.append(Track(f"{engine.name} load", engine))
+                timeline.tracks.append(Track(f"{engine.name} load", engine, beside=True))
             for part in self.plan.parts(stream):
                 timeline.tracks.append(Track(f"{engine.name} {part.name}", engine))
         if self.keep_spans:

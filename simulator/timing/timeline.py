@@ -52,7 +52,7 @@ class Spans:
 @dataclass(slots=True)
 class Track:
     """A row of a timeline: an engine, or a DMA queue of an engine (`queue`: its index in the core,
-    else -1).
+    else -1). `beside`: what works beside the engine's data path, its sequencer or its tile loads.
 
     Spans of a queue are its transfers; indices name the triggers in the stream of `engine`. Where
     two transfers of a queue overlap, the later span begins at the end of the earlier one.
@@ -61,6 +61,7 @@ class Track:
     name: str
     engine: Engine
     queue: int = -1
+    beside: bool = False
     spans: Spans | None = None
 
 

@@ -25,8 +25,8 @@ def transposition(type: str, sizes: tuple[int, ...], order: tuple[int, ...]) -> 
     )
 
 
-def microseconds(module: Module, order: tuple[int, ...], target: str) -> float:
-    """How long a transposition takes; its results are NumPy's."""
+def assert_transposed(module: Module, order: tuple[int, ...], target: str) -> float:
+    """The results of a transposition are NumPy's; how many us it takes."""
     shape = module.parameters[0].shape
     data = np.random.default_rng(0).integers(-100, 100, shape.dimensions)
     given = data.astype(shape.numpy_dtype())
@@ -47,7 +47,7 @@ def orders(draw: st.DrawFn) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
 @given(orders(), st.sampled_from(sorted(TARGETS)))
 def test_any_order(case: tuple[str, tuple[int, ...], tuple[int, ...]], target: str) -> None:
     type, sizes, order = case
-    microseconds(transposition(type, sizes, order), order, target)
+    assert_transposed(transposition(type, sizes, order), order, target)
 
 
 @pytest.mark.parametrize(
@@ -66,4 +66,4 @@ def test_short_runs_change_places_on_chip(
     module = transposition(type, sizes, order)
     moved = 2 * math.prod(sizes) * module.result_shape.numpy_dtype().itemsize
     bound = moved / TARGETS["trn2"].dma_bytes_per_ns / 1e3
-    assert microseconds(module, order, "trn2") < 3 * bound + 5
+    assert assert_transposed(module, order, "trn2") < 3 * bound + 5

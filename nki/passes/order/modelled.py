@@ -87,7 +87,7 @@ def _measured(timeline: Timeline, target: Target) -> Modelled:
     spans: dict[Engine, list[tuple[float, float]]] = {}
     for track in core.tracks:
         engine = Engine.dma if track.queue >= 0 else track.engine
-        if track.queue >= 0 or track.name == engine.name:  # sequencers work beside engines
+        if not track.beside:
             mine = [(start, end) for start, end, index, _ in track.spans or () if index >= 0]
             spans.setdefault(engine, []).extend(mine)
     least = [
