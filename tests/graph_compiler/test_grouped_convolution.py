@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import graph_compiler
-from graph_compiler.lower.products import images
+from graph_compiler.lower.products import image_plans
 from graph_compiler.options import GraphOptions
 from graph_compiler.timing import static_timeline
 
@@ -112,8 +112,8 @@ def test_groups_on_other_targets(target: str) -> None:
 
 @pytest.mark.parametrize("first", [False, True])
 def test_images_of_large_batches_are_a_loop(first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "INSTRUCTIONS", 1)
-    monkeypatch.setattr(images, "IMAGES", 8192)
+    monkeypatch.setattr(image_plans, "INSTRUCTIONS", 1)
+    monkeypatch.setattr(image_plans, "IMAGES", 8192)
     body = " ROOT r = SHAPE add(c, bs)"
     assert_agrees((9, 12, 12, 40), (3, 1, 40), 40, (1, 1), first, "f32", body, "trn2", 1)
 

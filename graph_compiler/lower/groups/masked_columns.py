@@ -41,7 +41,8 @@ from graph_compiler.lower.groups.transposed_products import Right
 from graph_compiler.lower.nests.elementwise import Nest
 from graph_compiler.lower.nests.nest import Axis, NestTile, Tiling
 from graph_compiler.lower.products.depths import DEPTH, in_order, tiles_of_depth
-from graph_compiler.lower.products.sides import Sides, into_bank
+from graph_compiler.lower.products.sides import Sides
+from graph_compiler.lower.products.transposes import into_bank
 from graph_compiler.lower.sizes import BIT_FOR_BIT
 from graph_compiler.schedule.views import Buffer
 from isa.alu import ALU

@@ -23,8 +23,8 @@ from graph_compiler.lower.groups.members import (
 from graph_compiler.lower.groups.transposed_products import Right, transposed_result
 from graph_compiler.lower.nests.nest import PARTITIONS, UNROLLED
 from graph_compiler.lower.nests.operands import ResidentOperand, StoredOperand
+from graph_compiler.lower.products.element_runs import ElementRun
 from graph_compiler.lower.products.product import COLUMNS
-from graph_compiler.lower.products.sides import ElementRun
 from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.schedule.steps import Place, item_size, place_of
 from graph_compiler.schedule.views import Buffer

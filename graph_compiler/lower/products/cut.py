@@ -18,7 +18,16 @@ from graph_compiler.lower.device import HELD
 from graph_compiler.lower.nests.nest import UNROLLED, numbers
 from graph_compiler.lower.products.depth_runs import in_halves
 from graph_compiler.lower.products.depths import Depth, depth_by_dma, folded
-from graph_compiler.lower.products.sides import ElementRun, Sides, count_of, grouped, runs
+from graph_compiler.lower.products.element_runs import ElementRun, count_of, grouped, runs
+from graph_compiler.lower.products.left_operands import (
+    LEFT,
+    RIGHT,
+    TARGET,
+    Elements,
+    LeftOperand,
+    alike,
+)
+from graph_compiler.lower.products.sides import Sides
 from graph_compiler.lower.sizes import (
     BANKS,
     BIT_FOR_BIT,
@@ -52,12 +61,9 @@ KEPT = 64 << 10
 _BLOCKS = 4
 """Blocks of columns that are loaded together, where there are banks for as many."""
 
-_TOGETHER = 2 << 10
-"""Bytes of a partition from which on no more tiles of rows are moved together: that would delay the
-first product, and the end of the last transfer. Shorter runs are slow."""
-
 _STORED = 1 << 10
-"""The same for stores, which short runs do not slow down."""
+"""Bytes of a partition from which on no more tiles of rows are stored together: short runs do not
+slow stores down."""
 
 _LOADED = 2 << 10
 """Bytes of a partition of the right operand that come in one transfer. The first products wait for
@@ -78,21 +84,6 @@ _ROUNDS = 8
 """Least number of parts of a batch, whose transfers and products overlap."""
 
 
-LEFT, RIGHT, TARGET = range(3)
-"""The operands of a product, and its result."""
-
-
-class Elements(NamedTuple):
-    """Neighbouring elements of a batch: where the first one's operands and result begin, and how
-    far apart those of the others are."""
-
-    left: Any
-    right: Any
-    target: Any
-    number: int = 1
-    steps: tuple[int, int, int] = (0, 0, 0)
-
-
 class _Item(NamedTuple):
     """A tile of rows of an element of a batch: the number of those that are stored together, and
     its place among them."""
@@ -109,7 +100,7 @@ class _Begun(NamedTuple):
     whether the columns stay for all rows."""
 
     places: Elements
-    left: _Left
+    left: LeftOperand
     moving: Callable[[Any, int], Sequence[Sequence[NkiTensor]]]
     width: int
     keeps: bool
@@ -209,10 +200,10 @@ class Cut:
             moving = cache(moving)
         return _Begun(places, self._left(groups[0], places), moving, width, keeps, ahead)
 
-    def _left(self, group: list[list[ElementRun]], places: Elements) -> _Left:
+    def _left(self, group: list[list[ElementRun]], places: Elements) -> LeftOperand:
         """The left operand of some tiles of rows."""
         rows = self._rows_of_all(places) if len(self.groups) == 1 else 0
-        return _Left(self.sides, group, places, self.in_memory, rows)
+        return LeftOperand(self.sides, group, places, self.in_memory, rows)
 
     def _multiply(self, begun: _Begun) -> None:
         """The products of some elements of the batch."""
@@ -308,7 +299,7 @@ class Cut:
     def _columns(
         self,
         group: list[list[ElementRun]],
-        left: _Left,
+        left: LeftOperand,
         right: Sequence[Sequence[NkiTensor]],
         columns: tuple[Any, int],
         places: Elements,
@@ -324,7 +315,7 @@ class Cut:
         block = -(-width // -(-width // COLUMNS))
         blocks = [(begin, min(block, width - begin)) for begin in range(0, width, block)]
         each = width * self.result_size
-        packs = list(_alike(group, len(group) if places.number > 1 else -(-_STORED // each)))
+        packs = list(alike(group, len(group) if places.number > 1 else -(-_STORED // each)))
         items = [
             _Item(number, place, element, tile)
             for number, pack in enumerate(packs)
@@ -363,7 +354,7 @@ class Cut:
 
     def _single_rows(
         self,
-        left: _Left,
+        left: LeftOperand,
         right: Sequence[Sequence[NkiTensor]],
         columns: tuple[Any, int],
         places: Elements,
@@ -396,7 +387,7 @@ class Cut:
     def _sums(
         self,
         items: Sequence[_Item],
-        left: _Left,
+        left: LeftOperand,
         right: Sequence[Sequence[NkiTensor]],
         blocks: Sequence[tuple[int, int]],
         again: bool,
@@ -477,90 +468,3 @@ class Cut:
         if self.tile is None:
             self.tile = self.device.tile((total, self.columns), self.result)
         return self.tile
-
-
-class _Left:
-    """The left operand of some tiles of rows, of elements of the batch, loaded and turned when it
-    is first used."""
-
-    def __init__(
-        self,
-        sides: Sides,
-        group: list[list[ElementRun]],
-        places: Elements,
-        in_memory: bool,
-        following: int,
-    ) -> None:
-        self.sides = sides
-        self.following = following
-        """Rows of an element, where those of all elements are loaded as one sequence; else 0."""
-        self.all: dict[int, list[NkiTensor]] = {}
-        self.in_memory = in_memory
-        self.group = group
-        self.places = places
-        self.found: dict[tuple[int, int], list[NkiTensor]] = {}
-        rows = sides.depth.elements * sides.size
-        limit = len(group) if places.number > 1 else -(-_TOGETHER // rows)
-        self.packs = list(_alike(group, limit, fewer=True))
-
-    def tiles(self, element: int, number: int) -> list[NkiTensor]:
-        """[partitions, rows] of one tile of rows for each tile of the depth."""
-        if self.following:
-            return self._of_all(element, number)
-        if (element, number) not in self.found:
-            (pack,) = (pack for pack in self.packs if number in pack)
-            self._load(pack)
-        return self.found[element, number]
-
-    def _of_all(self, element: int, number: int) -> list[NkiTensor]:
-        """The rows of a tile among those of all elements."""
-        ((run,), places) = self.group[number], self.places
-        before, several, base = self._half(element)
-        if before not in self.all:
-            step = places.steps[LEFT] // self.following
-            offset = places.left + before * places.steps[LEFT]
-            count = several * self.following
-            self.all[before] = self.sides.of_all_rows(count, step, offset, base)
-        first = (element - before) * self.following + run.first
-        end = first + run.step * (run.count - 1) + 1
-        return [tile[:, first : end : run.step] for tile in self.all[before]]
-
-    def _half(self, element: int) -> tuple[int, int, int]:
-        """The part of the elements that one is in (`Sides.halves`)."""
-        halves = self.sides.halves(self.places.number)
-        return next(half for half in reversed(halves) if half[0] <= element)
-
-    def _load(self, pack: list[int]) -> None:
-        sides, places = self.sides, self.places
-        rows = [run for number in pack for run in self.group[number]]
-        if not self.in_memory or sides.by_dma or len(rows) == 1 == places.number:
-            for element, number in product(range(places.number), pack):
-                left = places.left + element * places.steps[LEFT]
-                self.found[element, number] = sides.of_rows(self.group[number], left)
-            return
-        step = places.steps[LEFT]
-        for first, several, base in sides.halves(places.number):
-            found = sides.of_rows_together(rows, (step, several), places.left + first * step, base)
-            keys = [(first + element, number) for element in range(several) for number in pack]
-            self.found.update(zip(keys, found))
-
-
-def _alike(group: list[list[ElementRun]], most: int, fewer: bool = False) -> Iterator[list[int]]:
-    """Neighbouring tiles of rows that are moved together: at most so many, of one run each, as long
-    and as far apart. The last ones may have one row `fewer`."""
-    pack: list[int] = []
-    for number, own in enumerate(group):
-        before = group[pack[-1]] if pack else []
-        alike = len(before) == len(own) == 1 and len(pack) < most
-        if alike:
-            (one,), (other,) = before, own
-            alike = (one.stride, one.step) == (other.stride, other.step)
-            alike = alike and 0 <= one.count - other.count <= fewer
-        if alike and len(pack) > 1:
-            earlier = group[pack[-2]][0].first
-            alike = other.first - one.first == one.first - earlier
-        if pack and not alike:
-            yield pack
-            pack = []
-        pack.append(number)
-    yield pack

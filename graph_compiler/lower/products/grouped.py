@@ -24,7 +24,8 @@ from graph_compiler.lower.products.bands import (
     reach,
     turning_passes,
 )
-from graph_compiler.lower.products.images import KERNEL, Images
+from graph_compiler.lower.products.image_plans import KERNEL
+from graph_compiler.lower.products.images import Images
 from graph_compiler.lower.products.loaded_bands import LoadedBands
 from graph_compiler.lower.products.strips import FIXED
 from graph_compiler.lower.sizes import PARTITIONS

@@ -14,33 +14,27 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.lower.nests.nest import even, numbers
+from graph_compiler.lower.nests.nest import numbers
 from graph_compiler.lower.nests.operands import StoredOperand
-from graph_compiler.lower.products.band_tiles import few_tiles_of
 from graph_compiler.lower.products.bands import (
     COLUMNS,
-    INSTRUCTIONS,
     Band,
     BandTile,
     alike,
     joined,
-    parts_of,
-    product_cycles,
-    reach,
     rows_follow,
     runs_of,
     tiles_of,
-    together_of,
-    turning_passes,
 )
+from graph_compiler.lower.products.image_plans import KERNEL, SUMMED_TILES, PlannedImages
 from graph_compiler.lower.products.loaded_bands import AT_ONCE, LoadedBands
 from graph_compiler.lower.products.results import OUTPUT, Cells, ConvolutionResults, Sums, unit
-from graph_compiler.lower.products.sides import into_bank
+from graph_compiler.lower.products.transposes import into_bank
 from graph_compiler.lower.products.weights import Weights, groups_of
 from graph_compiler.lower.sizes import BANK, DTYPES, PARTITIONS
-from graph_compiler.schedule.steps import item_size, place_of
+from graph_compiler.schedule.steps import place_of
 from isa.dtypes import DTYPES as DTYPE_ROWS
-from isa.enums import Engine, Memory
+from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:
@@ -48,20 +42,8 @@ if TYPE_CHECKING:
     from graph_compiler.lower.products.convolution import ConvolutionStep
     from graph_compiler.lower.products.finite import NotFinite
 
-IMAGES = 32 << 10
-"""Bytes of a partition that a band of images takes."""
-
-KERNEL = 64 << 10
-"""Bytes of a partition that the kernel of some outputs takes."""
-
 _PIECES = 4
 """Parts in which results of a band are stored, so that few are left to the end."""
-
-_TOGETHER = 16
-"""Columns of results that are one product, at most."""
-
-_BANKS = 4
-"""Tiles of results that are summed at a time, each in a bank of PSUM."""
 
 
 class _Kernel:
@@ -81,25 +63,17 @@ class _Kernel:
         return self._loaded
 
 
-class Images:
+class Images(PlannedImages):
     """A convolution, ready to be emitted. `exact`: without products with zeros, in little code."""
 
     def __init__(self, device: DeviceProgram, step: ConvolutionStep, exact: bool = False) -> None:
-        self.device = device
-        self.step = step
-        self.exact = exact
+        super().__init__(device, step, exact)
         self.seen: NotFinite | None = None
-        self.size = item_size(step.image.type)
-        self.down, self.across = step.windows
-        self.batch, self.rows, self.columns, self.outputs = step.target.dims
-        self.features = step.image.dims[3]
         self.kernel = StoredOperand(device, place_of(step.kernel), step.kernel.type)
         self.results = ConvolutionResults(device, step.target, step.following)
-        self.rows_of_pixels = step.target.strides[3] == 1 or self.outputs == 1
         self._plain = DTYPES[step.target.type]
         # Whether work behind the convolution is done where outputs are along partitions.
         self._early = not self.rows_of_pixels or self.results.rows_alone
-        self._plan()
         self.weights = Weights(device, step, self.kernel, self.together)
         self.bands = LoadedBands(device, step, self.parts, self.wide)
         most = max(1, KERNEL // (self.places * self.size * self.together.count))
@@ -107,114 +81,6 @@ class Images:
         if self.pixels_first:
             limit = min(COLUMNS // self.together.count, most)
         self.chunk = self._chunk(limit)
-
-    def _chunk(self, most: int) -> int:
-        """How many outputs, up to so many, are computed together: along partitions whole tiles."""
-        if self.pixels_first:
-            return even(self.outputs, most)
-        each = even(self.outputs, PARTITIONS)
-        return min(self.outputs, each * max(1, most // each))
-
-    def _plan(self) -> None:
-        """Take the fastest plan."""
-        plans = [(1, apart, first) for apart in (True, False) for first in (False, True)]
-        if self.across.size > 1 and not self.exact:
-            most = min(_TOGETHER, COLUMNS // self.outputs, self.columns)
-            counts = range(2, most + 1)
-            plans += [(count, apart, True) for count in counts for apart in (True, False)]
-        found = math.inf
-        best = plans[0]
-        for plan in plans:
-            self._take(*plan)
-            if plan[0] > 1 and self.places * plan[0] * self.outputs * self.size > KERNEL:
-                break
-            if self.ns < found:
-                found, best = self.ns, plan
-        self._take(*best)
-
-    def _take(self, together: int, apart: bool, pixels_first: bool) -> None:
-        """Plan for so many columns of results together, and for parts of the features that may be
-        for some columns of the window, with pixels or outputs along partitions."""
-        self.pixels_first = pixels_first
-        self.together = together_of(self.across, together)
-        # Blocks of columns at the end are read as if they were whole.
-        ends = (
-            first + (blocks * self.together.count - 1) * self.together.apart
-            for first, blocks, _ in self.together.columns(self.columns)
-        )
-        self.wide = reach(max(ends) + 1, self.across)
-        window = self.down.size, self.together.reach(self.across.size)
-        self.parts = parts_of(self.features, window, apart)
-        self.places = sum(1 for part in self.parts for _ in groups_of(part, self.down.size))
-
-    def _cycles(self) -> float:
-        """About how many cycles the tensor engine takes: products, what of loading the stationary
-        side is not done beside, and to turn results."""
-        target, size = self.device.target, self.size
-        images, rows = self._band_sizes()
-        several = -(-self.batch // images) * -(-self.rows // rows)
-        pixels = self.batch * self.rows * self.columns
-        wide = -(-self.outputs // PARTITIONS)
-        multiplied = 0.0
-        if self.pixels_first:
-            for tile in (one for own in self._tiles_of_pixels(images, rows) for one in own):
-                places = min(1.0, self._reach(tile) / self.together.reach(self.across.size))
-                outputs = tile.together * self.outputs
-                own = product_cycles(target, math.prod(tile.sizes), outputs, size)
-                multiplied += several * self.places * places * own
-        else:
-            tiles = several * len(tiles_of(images, rows, self.columns, COLUMNS))
-            own = wide * product_cycles(target, self.outputs / wide, pixels / tiles, size)
-            multiplied = tiles * self.places * own
-        transposed = pixels * wide * turning_passes(size, target)
-        return multiplied + (self.pixels_first != self.rows_of_pixels) * transposed
-
-    @property
-    def ns(self) -> float:
-        """About how long it takes: products, the turning of pixels and copies of the features to
-        further partitions."""
-        target, image = self.device.target, self.step.image
-        _, high, wide, _ = image.dims
-        again = self._loaded_rows() / reach(self.rows, self.down)  # by bands with rows in common
-        pixels = self.batch * high * wide * again
-        tensor, copied = self._cycles(), 0.0
-        run = self.features
-        if image.strides[3] == 1:
-            turned = pixels * sum(not part.begin for part in self.parts)
-            tensor += turned * turning_passes(self.size, target)
-            copied = turned / 2  # by two engines
-        elif image.strides[2] == 1:
-            run = wide * (high if image.strides[1] == wide else 1)
-        moved = pixels * self.features * self.size / target.dma_run_bytes_per_ns(run * self.size)
-        moved += pixels * self.features / run * target.dma_descriptor_ns.value
-        further = sum(part.partitions - part.count * (not part.begin) for part in self.parts)
-        places = self.batch * self._loaded_rows() * self.wide
-        moved += further * places * self.size / target.dma_bytes_per_ns_per_engine.value
-        moved /= target.dma_engines.value
-        clock, other = (target.clock_ghz(engine) for engine in (Engine.tensor, Engine.vector))
-        return max(tensor / clock, copied / other, moved, self._shifted())
-
-    def _shifted(self) -> float:
-        """About how long two queues take for what goes to further partitions, one transfer behind
-        the other: each as long as the DMA engine of it that serves most partitions."""
-        target = self.device.target
-        most = target.partitions.value // target.dma_engines.value
-        served = sum(
-            min(most, slot.features)
-            for part in self.parts
-            for slot in part.slots()
-            if slot.start or part.begin
-        )
-        places = self.batch * self._loaded_rows() * self.wide
-        return served * places * self.size / target.dma_bytes_per_ns_per_engine.value / 2
-
-    def _straight(self, images: int, rows: int) -> int:
-        """How often images are loaded without a loop on the device."""
-        if self.exact:
-            return 1
-        parts = 1 if self.pixels_first else -(-self.outputs // PARTITIONS)
-        work = len(self._tiles(images, rows)) * parts * self.places * -(-self.rows // rows)
-        return max(1, INSTRUCTIONS // work)
 
     @property
     def by_zeros(self) -> bool:
@@ -260,61 +126,6 @@ class Images:
             return
         for start, size in self._output_parts(count):
             self.results.load_rows(first + start, size, True)
-
-    def _output_parts(self, count: int) -> list[tuple[int, int]]:
-        """So many outputs in parts that lie along partitions: the first one, and how many."""
-        each = even(count, PARTITIONS)
-        return [(start, min(each, count - start)) for start in range(0, count, each)]
-
-    def _loaded_rows(self) -> int:
-        """The rows of an image that its bands have together."""
-        _, rows = self._band_sizes()
-        return -(-self.rows // rows) * reach(rows, self.down)
-
-    def _tiles(self, images: int, rows: int) -> list[BandTile]:
-        """Tiles of results of a band: with pixels along partitions blocks of columns."""
-        if not self.pixels_first:
-            return tiles_of(images, rows, self.columns, COLUMNS)
-        return [tile for tiles in self._tiles_of_pixels(images, rows) for tile in tiles]
-
-    def _tiles_of_pixels(self, images: int, rows: int) -> Iterator[list[BandTile]]:
-        """Those whose blocks have as many columns, and begin with the same."""
-        for first, blocks, together in self.together.columns(self.columns):
-            pace = self.together.count * self.together.apart
-            yield [
-                BandTile((image, row, first + column * pace), sizes, pace, together)
-                for (image, row, column), sizes, *_ in few_tiles_of(
-                    images, rows, blocks, PARTITIONS
-                )
-            ]
-
-    def _reach(self, tile: BandTile) -> int:
-        """Places of the window that the columns of a block have together."""
-        return self.together.reach(self.across.size, tile.together)
-
-    def _band_sizes(self) -> tuple[int, int]:
-        """How many images a band has, or how many rows of results of one."""
-        row = len(self.parts) * self.wide * self.size
-        whole = row * reach(self.rows, self.down)
-        if whole <= IMAGES:
-            return max(1, min(self.batch, IMAGES // (2 * whole))), self.rows
-        rows = self.rows
-        while rows > 1 and row * reach(rows, self.down) > IMAGES:
-            rows = -(-rows // 2)
-        return 1, rows
-
-    def _cut(self, image: Any, images: int, rows: int) -> list[Band]:
-        """Bands of so many rows of some images."""
-        starts = range(0, self.rows, rows)
-        return [Band(image, images, row, min(rows, self.rows - row)) for row in starts]
-
-    def _early_rows(self, images: int, rows: int, count: int) -> int:
-        """The rows of a band that the first results are computed from."""
-        first, most = self._tiles(images, rows), 1
-        if self.pixels_first:
-            most = _BANKS * max(1, COLUMNS // (count * first[0].together))
-        image, row, _ = first[:most][-1].starts
-        return reach((row if not image else 0) + first[0].sizes[1], self.down)
 
     def _bands(self, bands: list[Band], kernel: _Kernel, outputs: tuple[int, int]) -> None:
         """Bands one after another, each loaded before the products of the one before it. The
@@ -362,7 +173,7 @@ class Images:
         each = count * tiles[0].together
         most = max(1, AT_ONCE // (each * size))
         if self.pixels_first:
-            most = min(most, _BANKS * max(1, COLUMNS // each))
+            most = min(most, SUMMED_TILES * max(1, COLUMNS // each))
         return runs_of(tiles, most, alike)
 
     def _kernels(self, first: int, count: int) -> Iterator[NkiTensor]:
@@ -437,9 +248,9 @@ class Images:
             self.device.tile((pixels, len(some[start : start + each]), own), "float32", _PSUM)
             for start in range(0, len(some), each)
         ]
-        for start in range(0, len(totals), _BANKS):
+        for start in range(0, len(totals), SUMMED_TILES):
             for number in range(len(self.parts)):
-                for bank, total in enumerate(totals[start : start + _BANKS], start):
+                for bank, total in enumerate(totals[start : start + SUMMED_TILES], start):
                     for place, tile in enumerate(some[bank * each : (bank + 1) * each]):
                         for view, moving in self._products(loaded, kernel, tile, number):
                             self.device.builder.emit(

@@ -30,7 +30,7 @@ from graph_compiler.lower.products.bands import (
     tiles_of,
     turning_passes,
 )
-from graph_compiler.lower.products.sides import into_bank
+from graph_compiler.lower.products.transposes import into_bank
 from graph_compiler.lower.sizes import BANK, DTYPES, PARTITIONS
 from graph_compiler.schedule.steps import item_size, place_of
 from isa.enums import Engine

@@ -16,17 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import nki.language as nl
 from graph_compiler.lower.nests.nest import UNROLLED, numbers
 from graph_compiler.lower.products.bands import INSTRUCTIONS
-from graph_compiler.lower.products.cut import COLUMNS, RESIDENT, ROWS, Cut, Elements
+from graph_compiler.lower.products.cut import COLUMNS, RESIDENT, ROWS, Cut
 from graph_compiler.lower.products.depth_runs import in_long_runs
 from graph_compiler.lower.products.depths import DEPTH, depth_of, tiles_of_depth
-from graph_compiler.lower.products.sides import (
-    ElementRun,
-    count_of,
-    grouped,
-    into_bank,
-    runs,
-    transposed,
-)
+from graph_compiler.lower.products.element_runs import ElementRun, count_of, grouped, runs
+from graph_compiler.lower.products.left_operands import Elements
+from graph_compiler.lower.products.transposes import into_bank, transposed
 from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.schedule.contractions import Axes, Product, converted, joined, narrow_source
 from graph_compiler.schedule.fusion import Lazy

@@ -7,17 +7,17 @@ tile of the depth. What has its rows or columns along partitions is turned by th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
-from itertools import groupby, product
+from itertools import product
 from typing import TYPE_CHECKING, Any, overload
 
 from graph_compiler.lower.products.depths import DEPTH, Depth, folded
+from graph_compiler.lower.products.element_runs import ElementRun
+from graph_compiler.lower.products.transposes import into_bank, transposed
+from graph_compiler.lower.products.turned_columns import TurnedColumns
 from graph_compiler.lower.sizes import BANK, DTYPES, HALF, PARTITIONS
 from graph_compiler.schedule.contractions import Axes, Product
 from graph_compiler.schedule.steps import Place, item_size, place_of
-from isa.dtypes import DTYPES as DTYPE_ROWS
-from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
 
 if TYPE_CHECKING:
@@ -29,51 +29,6 @@ nki/guides/architecture/trainium2_arch.rst, DMA Transpose)."""
 
 _TURNED_TOGETHER = 8
 """Tiles that one transfer turns."""
-
-
-@dataclass(frozen=True, slots=True)
-class ElementRun:
-    """Elements `first`, ... of a sequence, evenly spaced: how many, and where in memory."""
-
-    first: int
-    count: int
-    offset: int
-    stride: int
-    step: int = 1
-    """How far apart they are in the sequence."""
-
-
-def count_of(group: Sequence[ElementRun]) -> int:
-    """The elements of several runs."""
-    return sum(run.count for run in group)
-
-
-def runs(axes: Axes, most: int) -> list[ElementRun]:
-    """The elements of nested dimensions as runs along the innermost one of at most `most`."""
-    *outer, (count, stride) = axes or [(1, 1)]
-    found = []
-    places = [0]
-    for size, step in outer:
-        places = [place + index * step for place in places for index in range(size)]
-    for number, place in enumerate(places):
-        for start in range(0, count, most):
-            length = min(most, count - start)
-            found.append(ElementRun(number * count + start, length, place + start * stride, stride))
-    return found
-
-
-def grouped(items: Sequence[ElementRun], most: int) -> list[list[ElementRun]]:
-    """Neighbouring runs together, as long as they have at most `most` elements."""
-    groups: list[list[ElementRun]] = []
-    room = 0
-    for run in items:
-        if groups and run.count <= room:
-            groups[-1].append(run)
-            room -= run.count
-        else:
-            groups.append([run])
-            room = most - run.count
-    return groups
 
 
 class Parts(Sequence[NkiTensor]):
@@ -141,7 +96,7 @@ class Sides:
             (run,) = rows
             if self.by_dma and not run.count % DMA_ROWS:
                 return self._loaded_transposed(run, offset)
-            part, first = self._held(self.left, run, offset + run.offset)
+            part, first = self.held(self.left, run, offset + run.offset)
             if part is not None:
                 known = device.transposed(self.left.buffer, (part, first, self.depth))
                 if known is None:
@@ -208,7 +163,7 @@ class Sides:
                 some = places[start : start + each]
                 views = [part[: rows[tile].count, element, tile] for element, tile in some]
                 for numbers in depth.alike:
-                    parts = [self._part(view, 0, t) for view in views for t in numbers]
+                    parts = [self.part(view, 0, t) for view in views for t in numbers]
                     done = transposed(device, parts, self.alone, base)
                     for place, (element, tile) in enumerate(some):
                         own = done[place * len(numbers) : (place + 1) * len(numbers)]
@@ -236,7 +191,7 @@ class Sides:
             for start in numbers[::most]:
                 places = range(start, min(start + most, numbers.stop))
                 for number, tile in enumerate(found):
-                    views = [self._part(part[:rows, place, :], 0, number) for place in places]
+                    views = [self.part(part[:rows, place, :], 0, number) for place in places]
                     bank = into_bank(device, views)
                     pattern = [(count, tile.shape[0]), (1, len(places)), (own.near, rows)]
                     room = tile.ap([list(pair) for pair in pattern], start)
@@ -327,7 +282,7 @@ class Sides:
 
     def transposed_rows(self, tile: NkiTensor, first: int) -> list[NkiTensor]:
         """[partitions, rows] of a tile [rows, elements], whose depth begins at an element."""
-        parts = [self._part(tile, first, t) for t in range(self.depth.tiles)]
+        parts = [self.part(tile, first, t) for t in range(self.depth.tiles)]
         if not self.by_dma or tile.shape[0] % DMA_ROWS:
             return transposed(self.device, parts, self.alone)
         whole, rest = parts[: self.depth.whole], parts[self.depth.whole :]
@@ -355,7 +310,7 @@ class Sides:
         down, across = self.down, self.across
         start = offset + column * across
         if across != 1 and down == 1 and width > 1:
-            return self._transposed_columns(width, start)
+            return TurnedColumns(self).tiles(width, start)[0]
         if across == 1:
             held = self._held_depth(self.right, down, width, start)
             if held:
@@ -377,11 +332,7 @@ class Sides:
         several, step = batch
         if several > 1 and self.across != 1 and self.down == 1 and width > 1:
             start = offset + column * self.across
-            if 2 * width * self.size <= BANK:
-                rows = cache(partial(self._rows_of_columns_of, batch))
-                return self._transposed_together(several, width, start, rows)
-            columns = _ColumnsOf(self, several, step)
-            return [self._transposed_columns(width, start, columns, n) for n in range(several)]
+            return TurnedColumns(self, several, step).tiles(width, start)
         if several == 1 or self.across != 1:
             places = [offset + number * step for number in range(several)]
             return [self.of_columns(column, width, place) for place in places]
@@ -406,111 +357,14 @@ class Sides:
                     found[first + element].append(part[:end, own[0], own[1], :])
         return found
 
-    def _rows_of_columns_of(self, batch: tuple[int, int], rows: int, start: Any) -> NkiTensor:
-        """[rows, depth of each] of the right operand, for several elements of a batch."""
-        several, step = batch
-        count = self.depth.elements
-        tile = self.device.tile((rows, several * count), self.dtype)
-        pattern = [(self.across, rows), (step, several), (self.down, count)]
-        whole = tile.reshape((rows, several, count))
-        self.device.load(whole, self.right, self.type, pattern, start)
-        return tile
-
-    def _transposed_columns(
-        self, width: int, start: Any, columns: _ColumnsOf | None = None, element: int = 0
-    ) -> list[NkiTensor]:
-        """What `of_columns` returns of an operand that has its columns along partitions: of an
-        element of those of which `columns` are loaded together."""
-        columns = columns or _ColumnsOf(self)
-        device, depth = self.device, self.depth
-        found = [device.tile((depth.size(t), width), self.dtype) for t in range(depth.tiles)]
-        most = BANK // self.size
-        for begin in range(0, width, most):
-            parts: list[tuple[NkiTensor, int]] = []
-            end = min(begin + most, width)
-            if self._fill_neighbours(found, begin, end, start, columns, element):
-                continue
-            for column in range(begin, end, PARTITIONS):
-                rows = min(PARTITIONS, end - column)
-                parts.append(columns.rows(rows, start + column * self.across, element))
-            for number, tile in enumerate(found):
-                views = [self._part(part, first, number) for part, first in parts]
-                device.builder.emit(
-                    "tensor_copy", dst=tile[:, begin:end], src=into_bank(device, views)
-                )
-        return found
-
-    def _transposed_together(
-        self, several: int, width: int, start: Any, rows_of: Callable[[int, Any], NkiTensor]
-    ) -> list[list[NkiTensor]]:
-        """Columns of several elements of a batch, as many in a bank of PSUM as have room."""
-        device, depth = self.device, self.depth
-        found: list[list[NkiTensor]] = [[] for _ in range(several)]
-        blocks = [
-            rows_of(min(PARTITIONS, width - column), start + column * self.across)
-            for column in range(0, width, PARTITIONS)
-        ]
-        most = BANK // (width * self.size)
-        for first in range(0, several, most):
-            some = range(first, min(first + most, several))
-            for number in range(depth.tiles):
-                parts = [
-                    self._part(part, n * depth.elements, number) for n in some for part in blocks
-                ]
-                tile = device.tile((depth.size(number), len(some) * width), self.dtype)
-                device.builder.emit("tensor_copy", dst=tile, src=into_bank(device, parts))
-                for place, n in enumerate(some):
-                    found[n].append(tile[:, place * width : (place + 1) * width])
-        return found
-
-    def _fill_neighbours(
-        self,
-        found: list[NkiTensor],
-        begin: int,
-        end: int,
-        start: Any,
-        columns: _ColumnsOf,
-        element: int,
-    ) -> bool:
-        """Turn several blocks of columns that one transfer loads: a partition has neighbouring
-        ones, which lie in one run. False where there are no several, or where they are on chip."""
-        device = self.device
-        several, rest = divmod(end - begin, PARTITIONS)
-        first = start + begin * self.across
-        here = (
-            self._held(self.right, ElementRun(0, PARTITIONS, 0, self.across), first)[0] is not None
-        )
-        if rest or several < 2 or here:
-            return False
-        part = columns.neighbours(several, first, element)
-        for number, tile in enumerate(found):
-            bank = device.tile((tile.shape[0], PARTITIONS, several), self.dtype, Memory.psum)
-            for place in range(several):
-                view = self._part(part[:, place, :], 0, number)
-                into = bank[:, :, place]
-                device.transpose(into, view)
-            whole = bank.reshape((tile.shape[0], end - begin))
-            device.builder.emit("tensor_copy", dst=tile[:, begin:end], src=whole)
-        return True
-
-    def _rows_of_columns(self, rows: int, start: Any) -> tuple[NkiTensor, int]:
-        """[rows, depth] of the right operand, and where in the tile the depth begins."""
-        device, count = self.device, self.depth.elements
-        part, first = self._held(self.right, ElementRun(0, rows, 0, self.across), start)
-        if part is None:
-            part = device.tile((rows, count), self.dtype)
-            pattern = [(self.across, rows), (self.down, count)]
-            device.load(part, self.right, self.type, pattern, start)
-        return part, first
-
-    def _part(self, tile: NkiTensor, first: int, number: int) -> NkiTensor:
+    def part(self, tile: NkiTensor, first: int, number: int) -> NkiTensor:
         """[rows, partitions] of a tile [rows, elements]: one tile of the depth."""
         rows = tile.shape[0]
         begin = first + self.depth.first(number)
         pattern = [[tile.strides[0], rows], [self.depth.step(number), self.depth.size(number)]]
         return tile.ap(pattern, begin)
 
-    def _held(self, place: Place, run: ElementRun, offset: Any) -> tuple[NkiTensor | None, int]:
+    def held(self, place: Place, run: ElementRun, offset: Any) -> tuple[NkiTensor | None, int]:
         """A tile with rows of an operand along partitions, if there is one, and where in its rows
         the operand begins. `offset`: elements from the place to the first row."""
         if not isinstance(offset, int) or run.stride < 1:
@@ -542,77 +396,3 @@ class Sides:
         if any(tile.shape[0] < size for tile, size in zip(chosen, sizes)):
             return []
         return [tile[:size, first : first + width] for tile, size in zip(chosen, sizes)]
-
-
-class _ColumnsOf:
-    """Columns of the right operand along partitions, of several elements of a batch, `step` apart:
-    each transfer loads those of all elements."""
-
-    def __init__(self, sides: Sides, several: int = 1, step: int = 0) -> None:
-        self.sides = sides
-        self.several = several
-        self.step = step
-        self._rows = cache(partial(sides._rows_of_columns_of, (several, step)))
-        self._neighbours = cache(self._loaded)
-
-    def rows(self, rows: int, start: Any, element: int) -> tuple[NkiTensor, int]:
-        """[rows, depth] from a place on, and where in the tile the depth begins."""
-        if self.several == 1:
-            return self.sides._rows_of_columns(rows, start)
-        return self._rows(rows, start), element * self.sides.depth.elements
-
-    def neighbours(self, several: int, start: Any, element: int) -> NkiTensor:
-        """[partitions, neighbouring columns, depth] from a place on."""
-        tile = self._neighbours(several, start)
-        return tile[:, :, element, :] if self._inside else tile[:, element]
-
-    @property
-    def _inside(self) -> bool:
-        """Whether memory has a column of all elements before its neighbour."""
-        return bool(self.step < self.sides.across)
-
-    def _loaded(self, several: int, start: Any) -> NkiTensor:
-        sides, count = self.sides, self.sides.depth.elements
-        axes = [(sides.across, several), (self.step, self.several)]
-        axes = axes if self._inside else axes[::-1]
-        tile = sides.device.tile((PARTITIONS, *(n for _, n in axes), count), sides.dtype)
-        axes = [axis for axis in axes if axis[1] > 1]
-        whole = tile.reshape((PARTITIONS, *(n for _, n in axes), count))
-        pattern = [(several * sides.across, PARTITIONS), *axes, (sides.down, count)]
-        sides.device.load(whole, sides.right, sides.type, pattern, start)
-        return tile
-
-
-def into_bank(device: DeviceProgram, parts: list[NkiTensor]) -> NkiTensor:
-    """Tiles [rows, columns] of the same columns, each turned, beside one another in PSUM."""
-    columns = parts[0].shape[1]
-    dtype = parts[0].dtype
-    bank = device.tile((columns, sum(part.shape[0] for part in parts)), dtype, Memory.psum)
-    begin = 0
-    for part in parts:
-        place = bank[:, begin : begin + part.shape[0]]
-        device.transpose(place, part)
-        begin += part.shape[0]
-    return bank
-
-
-def transposed(
-    device: DeviceProgram, parts: list[NkiTensor], early: bool = False, base: int = 0
-) -> list[NkiTensor]:
-    """Tiles [rows, columns], each transposed by the tensor engine; neighbours of one shape
-    together, as many as have room in a bank of PSUM. `early`: the first alone, and others by twos,
-    so that what takes them begins early. They lie from partition `base` on."""
-    found: list[NkiTensor] = []
-    for (rows, columns), alike in groupby(parts, lambda part: part.shape):
-        some = list(alike)
-        dtype = some[0].dtype
-        room = max(1, BANK // (rows * DTYPE_ROWS[dtype].size))
-        while some:
-            most = min(room, 2 if found else 1) if early else room
-            several, some = some[:most], some[most:]
-            tile = device.tile((base + columns, len(several) * rows), dtype)[base:]
-            device.builder.emit("tensor_copy", dst=tile, src=into_bank(device, several))
-            found += [
-                tile[:, number * rows : (number + 1) * rows] for number in range(len(several))
-            ]
-    return found
