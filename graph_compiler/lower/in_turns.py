@@ -21,7 +21,7 @@ from isa.target import TARGETS, Target
 from nki.ir.begins import used_by, written_by
 from nki.ir.nodes import Node, Op, Tensor, TracedKernel
 from nki.ir.rewrite import with_body
-from nki.passes.analysis.dependences import carries
+from nki.passes.analysis.engine_state import carries
 from nki.passes.analysis.steps import Step
 from nki.passes.order.schedule import busy_ns, costs_of
 

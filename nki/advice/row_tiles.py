@@ -11,7 +11,7 @@ from isa.target import TARGETS
 from nki.ir.begins import begun, begun_by, used_by, written_by
 from nki.ir.nodes import Access, LimitedAccess, Node, Op, Tensor, TracedKernel, operations, storages
 from nki.ir.rewrite import form_registers
-from nki.passes.analysis.dependences import engine_states
+from nki.passes.analysis.engine_state import engine_states
 from nki.transformations.moved_work import TensorContents
 from nki.transformations.rewrites import TransferOp, transfer, writers
 

@@ -15,6 +15,7 @@ from isa.target import TARGETS
 from nki.ir.nodes import Op, storages
 from nki.passes.order import pipeline
 from nki.passes.order.list_schedule import StretchTensors
+from nki.passes.order.movable import Movable
 from nki.passes.order.pipeline import Pipeline
 from nki.passes.order.precedence import Precedence
 from simulator.races.happens_before import check
@@ -175,13 +176,13 @@ def test_where_all_fits_at_once_places_make_no_difference(monkeypatch):
 
     found = {}
     stretches = []
-    order = pipeline._PipelinedStretch.order
+    order = Movable.order
 
     def observed(self, window):
         stretches.append(self)
         return order(self, window)
 
-    monkeypatch.setattr(pipeline._PipelinedStretch, "order", observed)
+    monkeypatch.setattr(Movable, "order", observed)
     Pipeline().run(traced(chains, (P, 64)))
     stretch = stretches[0]
     assert not stretch.waits_for_places

@@ -5,6 +5,6 @@
 2. `footprint` gives the box of elements that an access touches; `touches` lists who touches which
    box in each level of loops.
 3. `dependences` follows from these: `overlaps` finds boxes of a tensor that overlap, `occupants`
-   who had the bytes of another tensor before.
+   who had the bytes of another tensor before, `looks` who touched it before.
 4. `rerolled` finds the loops that Python unrolled; `channels` gives out semaphores.
 """

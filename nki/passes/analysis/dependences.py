@@ -10,8 +10,7 @@ same things of the iteration before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Iterator
 from itertools import pairwise, product
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -25,68 +24,27 @@ from isa.columns import (
     begins_of_runs,
     counted,
     distinct,
-    elements,
     is_among,
     joined,
-    last_before,
-    numbered,
     ordered,
 )
-from isa.dtypes import DTYPES
-from isa.enums import Memory, ReduceCommand
-from isa.fields import Kind
-from isa.machine.scalar import TABLE
-from isa.spec import Instruction
-from nki.ir.nodes import Loop, Op, Tensor
+from nki.ir.nodes import Loop, Op
 from nki.passes.analysis.body import Body
 from nki.passes.analysis.channels import CoreFacts
+from nki.passes.analysis.engine_state import engine_states
 from nki.passes.analysis.footprint import Box, first_meeting
-from nki.passes.analysis.occupants import last_holders
-from nki.passes.analysis.overlaps import may_meet_later, overlaps
-from nki.passes.analysis.steps import Step
-from nki.passes.analysis.touches import Touched, Touches
+from nki.passes.analysis.looks import Looks, TouchGroups
+from nki.passes.analysis.occupants import taken_over
+from nki.passes.analysis.overlaps import may_meet_later
+from nki.passes.analysis.touches import Touched
 
-_RESETS = frozenset({ReduceCommand.reset, ReduceCommand.reset_reduce, ReduceCommand.load_reduce})
+_MANY = 1 << 12
+"""Pairs of an access of a tensor and a step that takes some of its bytes. From this number on only
+the first such step follows all accesses. The other steps follow that one. It may cost a little
+time, as the first one need not be the first to be ready."""
 
-_NOTHING: set[tuple[int, str]] = set()
-
-
-def engine_states(instruction: Instruction) -> Iterator[tuple[str, bool]]:
-    """(state, whether the instruction needs what earlier ones left there)."""
-    row: Any = instruction.row  # to type checkers a class of it has no hash
-    if not row.state:
-        return
-    commands = _commands(row)
-    for state in row.state:
-        if state.name == TABLE:
-            continue  # which table is loaded changes times, not results
-        command = instruction.values[commands[0]] if commands else None
-        if command is ReduceCommand.idle and not state.idle:
-            continue
-        yield state.name, state.reads and command not in _RESETS
-
-
-@cache
-def _commands(row: Any) -> list[int]:
-    return [i for i, _, attribute in row.attributes if attribute.kind is Kind.reduce_command]
-
-
-def carries(unit: Sequence[Step]) -> set[tuple[int, str]]:
-    """The engine state that an operation takes from an earlier one."""
-    for step in unit:
-        if step.instruction.row.state:
-            break
-    else:
-        return _NOTHING
-    own: set[tuple[int, str]] = set()
-    found: set[tuple[int, str]] = set()
-    for step in unit:
-        for name, needed in engine_states(step.instruction):
-            key = step.engine, name
-            if needed and key not in own:
-                found.add(key)
-            own.add(key)
-    return found
+_NONE = -1 << 62
+"""The number of no item."""
 
 
 class Dependences:
@@ -268,7 +226,7 @@ class _TouchRows:
         2. Each touch looks into its own group, and into the groups of the same tensor whose boxes
            meet its own. Who takes over a tensor's bytes (`_takers`) looks into all its groups.
         3. A look finds the last certain write before it, and what came since; a reader the writes
-           of that only (`_Looks.pairs`).
+           of that only (`Looks.pairs`).
         4. What lies before a write of all of the tensor is left out (`_remembered`).
 
         An example, of a loop body:
@@ -286,7 +244,7 @@ class _TouchRows:
         if not now.item.size:
             return now.item, now.item
         found, _, group = distinct(self.name * len(boxes) + rows.box)
-        groups = _Groups(*np.divmod(found, len(boxes)), self.tensors, boxes)
+        groups = TouchGroups(*np.divmod(found, len(boxes)), self.tensors, boxes)
         # An access looks into its own group and those that meet it, what takes the bytes of a
         # tensor into all of its groups. Loops look before they touch.
         of_loop = now.item < 0
@@ -301,7 +259,7 @@ class _TouchRows:
         late = now.moment - of_loop
         mine = np.full(rows.item.size, -1)
         mine[: now.item.size] = np.where(of_loop | now.begin, -1, self.consumer)
-        looks = _Looks(
+        looks = Looks(
             np.concatenate([group, met, group[behind], taken]),
             np.concatenate([rows.moment, late[place], late[behind], takers.moment[row]]),
             np.concatenate([rows.write, now.write[place], now.write[behind], row > -1]),
@@ -445,163 +403,3 @@ class _Takers(NamedTuple):
     moment: Integers
     late: Integers
     event: Integers
-
-
-def taken_over(
-    layer: Integers, begun: list[Tensor], place: Integers, placement: dict[Tensor, tuple[int, int]]
-) -> tuple[Integers, Integers]:
-    """Pairs of begins, by their places among `place`: one of a tensor that takes some bytes, and
-    the one of the tensor that had them last in its level. `place` are begins in the order in which
-    they come; `layer` and `begun` are by begin."""
-    forms, form = numbered([(t.memory, t.shape[0], t.pitch, t.dtype) for t in begun])
-    on_chip = np.array([memory.on_chip for memory, *_ in forms], np.bool_)
-    where = np.flatnonzero(on_chip[form[place]])
-    number = np.cumsum(on_chip) - 1
-    sizes = [
-        (memory is Memory.psum, rows, pitch * DTYPES[dtype].size)
-        for memory, rows, pitch, dtype in forms
-        if memory.on_chip
-    ]
-    placed = np.array([placement.get(tensor, (0, 0)) for tensor in begun], np.int64).reshape(-1, 2)
-    which = place[where]
-    psum, rows, size = np.array(sizes, np.int64).reshape(-1, 3)[number[form[which]]].T
-    partition, low = placed[which].T
-    memory = 2 * layer[which] + psum
-    boxes = np.array([memory, partition, partition + rows, low, low + size]).T
-    late, early = last_holders(boxes)
-    return where[late], where[early]
-
-
-class _Groups:
-    """The groups of accesses, each with its tensor and its box, by tensor."""
-
-    def __init__(
-        self, tensor: Integers, box: Integers, tensors: list[Tensor], boxes: list[Any]
-    ) -> None:
-        self.tensor = tensor
-        self.covering = np.zeros(tensor.size, np.bool_)
-        self._starts = np.searchsorted(tensor, np.arange(len(tensors) + 1))
-        one, other = self._overlaps(box, tensors, boxes)
-        order = ordered(one)
-        self._partners = other[order]
-        self._partner_starts = np.searchsorted(one[order], np.arange(tensor.size + 1))
-
-    def _overlaps(
-        self, box: Integers, tensors: list[Tensor], boxes: list[Box]
-    ) -> tuple[Integers, Integers]:
-        """Pairs of different groups of one tensor whose boxes meet. Notes the groups that cover
-        their tensor, where there are others."""
-        starts = self._starts.tolist()
-        alike: dict[Any, list[int]] = {}
-        for name in np.flatnonzero(np.diff(self._starts) > 1).tolist():
-            start, end = starts[name : name + 2]
-            tensor = tensors[name]
-            kind = tuple(box[start:end].tolist()), tensor.shape[0], tensor.pitch, tensor.dtype
-            alike.setdefault(kind, []).append(start)
-        pairs = [np.zeros((2, 0), np.int64)]
-        for (names, *_), firsts in alike.items():
-            its = [boxes[name] for name in names]
-            tensor = tensors[self.tensor[firsts[0]]]
-            first = np.array(firsts)[:, None]
-            covering = [number for number, one in enumerate(its) if one.covers(tensor)]
-            self.covering[first + np.array(covering, np.int64)] = True
-            pairs.append(np.array([(first + column).ravel() for column in overlaps(its).T]))
-        one, other = np.concatenate(pairs, axis=1)
-        return one, other
-
-    def meeting(self, groups: Integers) -> tuple[Integers, Integers]:
-        """(place, group) for all other groups that meet those in a column."""
-        return _ranges(self._partner_starts, groups, self._partners)
-
-    def of_tensors(self, tensors: Integers) -> tuple[Integers, Integers]:
-        """(place, group) for all groups of the tensors in a column."""
-        return _ranges(self._starts, tensors, np.arange(self.tensor.size))
-
-
-def _ranges(starts: Integers, keys: Integers, values: Integers) -> tuple[Integers, Integers]:
-    """(place, value) for the values of each key in a column: those of key k from `starts[k]` on."""
-    place, at = elements(starts, keys)
-    return place, values[at]
-
-
-_MANY = 1 << 12
-"""Pairs of an access of a tensor and a step that takes some of its bytes. From this number on only
-the first such step follows all accesses. The other steps follow that one. It may cost a little
-time, as the first one need not be the first to be ready."""
-
-_NONE = -1 << 62
-"""The number of no item."""
-
-
-class _Looks:
-    """Who looks into which group, at which moment, and whether as a writer: first all rows of
-    touches, in their own groups, then others, and from `taking` on those who take bytes. A
-    `consumer` of -1 does not look."""
-
-    def __init__(
-        self,
-        group: Integers,
-        moment: Integers,
-        write: Flags,
-        consumer: Integers,
-        rows: Touches,
-        taking: int,
-    ) -> None:
-        size = rows.item.size
-        resets = np.zeros(group.size, np.bool_)
-        resets[:size] = rows.write & rows.sure
-        order = ordered(2 * moment + ~resets)
-        order = order[ordered(group[order])]
-        self.group = group[order]
-        self.moment = moment[order]
-        self.write = write[order]
-        self.consumer = consumer[order]
-        self.row = np.where(order < size, order, -1)
-        self.taking = order >= taking
-        # Of what one loop writes nothing hides the other: it comes in turns.
-        again = np.zeros(order.size, np.bool_)
-        again[1:] = (self.group[1:] == self.group[:-1]) & (self.moment[1:] == self.moment[:-1])
-        self.resets = resets[order] & ~again
-        self.stream = np.full(order.size, -1)  # of what loops do
-        of_loop = np.flatnonzero((self.row >= 0) & (rows.item[self.row] < 0))
-        self.stream[of_loop] = rows.stream[self.row[of_loop]]
-
-    def pairs(self) -> tuple[Integers, Integers, Integers]:
-        """(consumer, moment of its look, row that it finds), in order of moments: the last write
-        that hides what was before it, and what came since, of which readers see writes only."""
-        begin = begins_of_runs(self.group)
-        last = last_before(self.resets)
-        start = np.maximum(last, begin)
-        since = (self.row >= 0) & ~self.resets
-        looking = self.consumer >= 0
-        late, early = [], []
-        sure = np.zeros(self.group.size, np.int64)  # what comes between in any case
-        in_loops = np.flatnonzero(since & (self.stream >= 0))
-        streams = distinct(self.stream[in_loops]).values.tolist()
-        # Levels come in order, and loops stand in the outer ones.
-        end = int(np.searchsorted(self.group, self.group[in_loops[-1:]], "right").sum())
-        for some, wanted in (
-            (since, looking & self.write),
-            (since & self.write, looking & ~self.write),
-        ):
-            # Loops keep their order, so that the last one of each stream stands for all.
-            for stream in streams:
-                latest = last_before(some[:end] & (self.stream[:end] == stream))
-                looker = np.flatnonzero(wanted[:end] & (latest >= start[:end]))
-                late.append(looker)
-                early.append(latest[looker])
-            single = some & (self.stream < 0)
-            before: Integers = np.cumsum(single) - single
-            found = np.where(wanted, before - before[start], 0)
-            looker, within = counted(found)
-            late.append(looker)
-            early.append(np.flatnonzero(single)[before[start][looker] + within])
-            sure += found
-        # Who takes bytes comes after the reads, and these after the write: but in a loop the last
-        # write may come behind them, and a loop that reads may have no iteration.
-        hidden = self.taking & (sure > 0) & (self.stream[last] < 0)
-        writer = np.flatnonzero(looking & (last >= begin) & ~hidden)
-        looker, found = np.concatenate([writer, *late]), np.concatenate([last[writer], *early])
-        order = ordered(self.moment[looker])
-        looker, found = looker[order], found[order]
-        return self.consumer[looker], self.moment[looker], self.row[found]

@@ -6,8 +6,11 @@ from bisect import bisect_left
 
 import numpy as np
 
-from isa.columns import Integers, distinct
+from isa.columns import Integers, distinct, numbered
 from isa.columns.cells import Grid
+from isa.dtypes import DTYPES
+from isa.enums import Memory
+from nki.ir.nodes import Tensor
 
 
 def last_holders(boxes: Integers) -> tuple[Integers, Integers]:
@@ -26,6 +29,31 @@ def last_holders(boxes: Integers) -> tuple[Integers, Integers]:
     pairs = distinct(place[again + 1] * len(boxes) + place[again]).values
     one, other = np.divmod(pairs, max(len(boxes), 1))
     return one, other
+
+
+def taken_over(
+    layer: Integers, begun: list[Tensor], place: Integers, placement: dict[Tensor, tuple[int, int]]
+) -> tuple[Integers, Integers]:
+    """Pairs of begins, by their places among `place`: one of a tensor that takes some bytes, and
+    the one of the tensor that had them last in its level. `place` are begins in the order in which
+    they come; `layer` and `begun` are by begin."""
+    forms, form = numbered([(t.memory, t.shape[0], t.pitch, t.dtype) for t in begun])
+    on_chip = np.array([memory.on_chip for memory, *_ in forms], np.bool_)
+    where = np.flatnonzero(on_chip[form[place]])
+    number = np.cumsum(on_chip) - 1
+    sizes = [
+        (memory is Memory.psum, rows, pitch * DTYPES[dtype].size)
+        for memory, rows, pitch, dtype in forms
+        if memory.on_chip
+    ]
+    placed = np.array([placement.get(tensor, (0, 0)) for tensor in begun], np.int64).reshape(-1, 2)
+    which = place[where]
+    psum, rows, size = np.array(sizes, np.int64).reshape(-1, 3)[number[form[which]]].T
+    partition, low = placed[which].T
+    memory = 2 * layer[which] + psum
+    boxes = np.array([memory, partition, partition + rows, low, low + size]).T
+    late, early = last_holders(boxes)
+    return where[late], where[early]
 
 
 def _one_by_one(boxes: Integers) -> tuple[Integers, Integers]:

@@ -8,33 +8,26 @@ is long. Code in which an engine or the DMA engines are busy all the time is lef
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
-from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from isa.columns import Integers
-from isa.enums import SEQUENCERS, Memory
+from isa.enums import SEQUENCERS
 from isa.errors import NeuronError
 from isa.operations.control import StorageBegin
-from isa.target import TARGETS, Target
+from isa.target import TARGETS
 from nki.ir.begins import begun
 from nki.ir.nodes import Loop, Node, Op, Register, Tensor, TracedKernel, While, tensors_of
 from nki.ir.rewrite import with_body
-from nki.passes.analysis.content import Content, kept
-from nki.passes.order.list_schedule import NEVER, NO_TENSORS, StretchTensors, list_schedule
-from nki.passes.order.modelled import from_outside, launch_sizes, modelled_ns, some_trips
-from nki.passes.order.precedence import Precedence
-from nki.passes.order.schedule import WINDOW, Timing, busy_ns, costs_of, timing_columns, waiting_ns
-from nki.passes.order.trips import trip_count
+from nki.passes.analysis.content import kept
+from nki.passes.order.modelled import from_outside, launch_sizes, modelled_ns
+from nki.passes.order.movable import WINDOWS, Found, Live, Movable
+from nki.passes.order.schedule import WINDOW, busy_ns, costs_of
 from nki.passes.place.allocate import in_order, turns
-from nki.passes.place.live_ranges import Life, LiveRanges, ranges_of
-
-WINDOWS = (1024, 256)
-"""How many operations may be overtaken at once, in the orders that are tried."""
+from nki.passes.place.live_ranges import LiveRanges, ranges_of
 
 FEW = 8
 """Operations of a stretch below which there is nothing to overlap."""
@@ -45,15 +38,6 @@ SAMPLE = 2048
 PIECE = 4 * SAMPLE
 """Operations of a piece of a stretch: what comes later may do something else than its beginning.
 Without a loop around it each piece has an order of its own."""
-
-LONG = 256
-"""Nodes of a loop from which on its iterations overlap with each other where they meet only."""
-
-TRIPS = (4, 2)
-"""Trips of a loop whose time is looked at, and of a long one."""
-
-MODELLED = 4096
-"""The most nodes that are looked at of a loop whose trips are known: all of them."""
 
 BOUND = 1.03
 """The part of the time of the busiest engine up to which an order is good enough."""
@@ -68,8 +52,6 @@ untimed, in a loop."""
 SMALLER, LEAST = 0.85, 0.7
 """The part of a memory that is filled where places by round robin are not found, and the least one
 with which less is tried: what fits tightly leaves no gap that is large enough."""
-
-_MEMORIES = (Memory.sbuf, Memory.psum)
 
 
 @dataclass(frozen=True)
@@ -123,14 +105,6 @@ def pipelined(kernel: TracedKernel, nodes: list[Node]) -> list[Node]:
     return _PipelinedBody(kernel, [*outside, *nodes]).run()[len(outside) :]
 
 
-def _timed_trips(node: Loop) -> int:
-    """How many trips of a loop are timed: of a short loop all, as rotation does."""
-    trips = trip_count(node)
-    if trips is not None and trips * len(node.body) <= MODELLED:
-        return trips
-    return TRIPS[len(node.body) > LONG]
-
-
 _Order = list[int] | None
 """The numbers of operations, as they are to come; None: in the author's order."""
 
@@ -151,9 +125,9 @@ class _PipelinedBody:
         self._busy: dict[Any, bool] = {}
 
     @cached_property
-    def live(self) -> _Live:
+    def live(self) -> Live:
         """What is live in the author's order."""
-        return _Live(ranges_of(self.kernel, self.body), self.target)
+        return Live(ranges_of(self.kernel, self.body), self.target, self.share)
 
     def run(self) -> list[Node]:
         """The nodes in their new order; the body itself where nothing pays or fits."""
@@ -223,7 +197,7 @@ class _PipelinedBody:
         self.position += len(operations)
         if len(operations) < FEW:
             return nodes
-        stretch = _PipelinedStretch(self, operations, begun(nodes), start, variables, around)
+        stretch = Movable(self.live, operations, begun(nodes), start, variables, around)
         if len(operations) <= WINDOW and stretch.fit_at_once(self.live.capacity):
             return nodes
         if len(operations) > SAMPLE:
@@ -238,7 +212,7 @@ class _PipelinedBody:
         used = begun(result)
         return [*result, *[op for tensor, op in stretch.begins.items() if tensor not in used]]
 
-    def _order(self, stretch: _PipelinedStretch) -> _Order:
+    def _order(self, stretch: Movable) -> _Order:
         """The order that takes the least time."""
         if len(stretch.operations) > SAMPLE:
             return self._order_by_samples(stretch)
@@ -251,7 +225,7 @@ class _PipelinedBody:
         faster = self._faster(stretch)
         return None if faster is None else faster.numbers
 
-    def _order_by_samples(self, stretch: _PipelinedStretch) -> _Order:
+    def _order_by_samples(self, stretch: Movable) -> _Order:
         """The order of a long stretch, by the first of its pieces whose beginning takes less time
         in another order than the author's: if that is a later one, all is to be estimated to take
         less time so."""
@@ -269,7 +243,7 @@ class _PipelinedBody:
                 return order.numbers
         return None
 
-    def _faster(self, stretch: _PipelinedStretch) -> _Found | None:
+    def _faster(self, stretch: Movable) -> Found | None:
         """An order that takes less time than the author's by the event model, if one does."""
         author = modelled_ns(self.kernel, stretch.modelled(range(len(stretch.operations))))
         if author is None or author <= BOUND * stretch.bound * stretch.trips:
@@ -285,7 +259,7 @@ class _PipelinedBody:
             return order if spent < GAIN * author else None
         return None
 
-    def _keeps_busy(self, sample: _PipelinedStretch) -> bool:
+    def _keeps_busy(self, sample: Movable) -> bool:
         """Whether an engine is busy all the time in the middle of a stretch that is longer than its
         sample: by how much longer a quarter of that takes than an eighth. Stretches whose quarters
         take the same times for the same tensors get one answer."""
@@ -306,204 +280,9 @@ class _PipelinedBody:
         return self._busy[key]
 
 
-class _Live:
-    """What is live in a body in the author's order: `loads` by memory and position. In PSUM tensors
-    have whole banks, as they do while there are some. `across` is what of SBUF is live before a
-    position and at it."""
-
-    def __init__(self, ranges: LiveRanges, target: Target) -> None:
-        self.capacity = (
-            target.sbuf_bytes_per_partition.value,
-            target.psum_bytes_per_partition.value,
-        )
-        self.lives: dict[Tensor, Life] = {}
-        self.size: dict[Tensor, int] = {}
-        bank = target.psum_bank_bytes.value
-        found = ranges.lives()
-        # Behind the last use of a tensor operations may follow that use none.
-        last = max((life.last for own in found.values() for life in own), default=0)
-        end = 3 + max(last, ranges.count)
-        self.loads = np.zeros((len(_MEMORIES), end), np.int64)
-        for load, memory, unit in zip(self.loads, _MEMORIES, (1, bank)):
-            change, begin = np.zeros((2, end), np.int64)
-            for life in found[memory]:
-                size = -(-life.size // unit) * unit
-                self.lives[life.tensor] = life
-                self.size[life.tensor] = size
-                begin[life.first] += size
-                change[life.last + 1] -= size
-            np.cumsum(change + begin, out=load)
-            if memory is Memory.sbuf:
-                self.across = load - begin
-
-
-class _Found(NamedTuple):
-    """An order that was found with a window: the numbers of operations, how long they take by the
-    list schedule's own estimate, and by how many places one leaves the author's order at most."""
-
-    numbers: list[int]
-    spent: float
-    window: int
-    reach: int
-
-
-class _PipelinedStretch:
-    """Operations that may change places: the first is at a position of a body. `begins` are the
-    markers of their tensors, `variables` those of the loops around, `around` is the innermost of
-    these, if there is one: so many of its `trips` are timed."""
-
-    def __init__(
-        self,
-        body: _PipelinedBody,
-        operations: list[Op],
-        begins: Mapping[Tensor, Op],
-        start: int,
-        variables: frozenset[Register],
-        around: Loop | None,
-    ) -> None:
-        self.body = body
-        self.operations = operations
-        self.begins = begins
-        self.start = start
-        self.variables = variables
-        self.around = around
-        self.trips = 1 if around is None else _timed_trips(around)
-        self._found: list[_Found] = []
-
-    def part(self, first: int, count: int) -> _PipelinedStretch:
-        """So many of its operations from one on."""
-        operations = self.operations[first : first + count]
-        return _PipelinedStretch(
-            self.body, operations, self.begins, self.start + first, self.variables, self.around
-        )
-
-    def in_order(self, order: Sequence[int]) -> list[Op]:
-        """Its operations by their numbers, with the markers of tensors where these are first
-        used."""
-        return _with_begins([self.operations[number] for number in order], self.begins)
-
-    def modelled(self, order: Sequence[int]) -> list[Node]:
-        """What is timed to know how long operations take in an order."""
-        nodes: list[Node] = [*self.in_order(order)]
-        return nodes if self.around is None else [some_trips(self.around, self.trips, nodes)]
-
-    @property
-    def load(self) -> Integers:
-        """By memory, what is live at its operations in the author's order."""
-        return self.body.live.loads[:, self.start :][:, : len(self.operations)]
-
-    @cached_property
-    def uses(self) -> StretchTensors:
-        """Its tensors. Of each memory it may fill a share, or as much as is live in the author's
-        order."""
-        live = self.body.live
-        numbers: dict[Tensor, int] = {}
-        of = []
-        for op in self.operations:
-            found = dict.fromkeys(filter(live.lives.__contains__, tensors_of(op)))
-            of.append([numbers.setdefault(tensor, len(numbers)) for tensor in found])
-        load = self.load
-        held = load[:, 0].tolist()
-        rows = []
-        for tensor in numbers:
-            life, memory = live.lives[tensor], _MEMORIES.index(tensor.memory)
-            first, last = life.first - self.start, life.last - self.start
-            rows.append((memory, live.size[tensor], first, last))
-            if first == 0:
-                held[memory] -= live.size[tensor]
-        share = (self.body.share * np.array(live.capacity)).astype(np.int64)
-        capacity = np.maximum(share, load.max(axis=1))
-        return StretchTensors.of(of, rows, load, capacity, np.array(held, np.int64))
-
-    def fit_at_once(self, capacity: Integers | tuple[int, ...]) -> bool:
-        """Whether there is room for all its tensors at once: then no operation waits for a place,
-        and the scheduler finds the best order behind the places."""
-        uses = self.uses
-        taken = uses.held.copy()
-        np.add.at(taken, uses.memory, np.where(uses.first >= 0, uses.size, 0))
-        return bool((taken <= capacity).all())
-
-    @cached_property
-    def waits_for_places(self) -> bool:
-        """Whether an operation may have to wait for a place in the memory that may be filled."""
-        return not self.fit_at_once(self.uses.capacity)
-
-    def form(self) -> Any:
-        """Equal for stretches that get the same order: that do the same to tensors alike, which
-        live as long, where as much else is live."""
-        outer, step = dict.fromkeys(self.variables, "loop"), 0
-        if self.around is not None:
-            outer[self.around.variable], step = "around", self.around.step
-        content = Content(outer)
-        form = content.of(self.operations)
-        known = self.body.live.lives
-        lives = [known[tensor] for tensor in content.tensors if tensor in known]
-        bounds = [place - self.start for life in lives for place in (life.first, life.last)]
-        return step, form, tuple(bounds), self.load.tobytes()
-
-    @cached_property
-    def graph(self) -> Precedence:
-        """Who follows whom."""
-        return Precedence(self.operations, self.body.target, self.variables)
-
-    @cached_property
-    def timings(self) -> tuple[list[Timing], Integers]:
-        """What its operations take (`Costs.of`)."""
-        return self.body.costs.of(self.graph.body)
-
-    @property
-    def bound(self) -> float:
-        """How long the busiest engine is busy."""
-        timings, which = self.timings
-        return max(busy_ns(timings[number] for number in which.tolist()))
-
-    def order(self, window: int) -> _Found:
-        """The order with one window. It is that of a larger one which leaves the author's order by
-        less than this one allows, where no operation waits for a place."""
-        for found in self._found:
-            same = found.reach < window <= found.window and not self.waits_for_places
-            if same or found.window == window:
-                return found._replace(window=window)
-        self._found.append(self._listed(window))
-        return self._found[-1]
-
-    def _listed(self, window: int) -> _Found:
-        """The order with one window, by the list schedule."""
-        timings, which = self.timings
-        order = np.arange(which.size)
-        ends = np.array([0]), np.array([which.size])
-        columns = which, *timing_columns(timings), *self.graph.before, *self.graph.after
-        uses = NO_TENSORS
-        if self.waits_for_places:
-            uses = self.uses._replace(load=self.uses.load.copy())
-        times = *waiting_ns(self.body.target), NEVER, window
-        spent = list_schedule(which.size, *ends, *columns, *times, *uses, order)
-        left = np.minimum.accumulate(order[::-1])[::-1]
-        return _Found(order.tolist(), spent, window, int((order - left).max()))
-
-    @cached_property
-    def orders(self) -> list[_Found]:
-        """The orders with `WINDOWS`, the one first that is estimated to take the least time."""
-        # With fewer operations than the smaller window has, both give one order.
-        windows = WINDOWS if len(self.operations) > min(WINDOWS) else WINDOWS[:1]
-        return sorted(map(self.order, windows), key=attrgetter("spent"))
-
-
 def _steps(nodes: list[Op]) -> int:
     """How many positions operations take."""
     return sum(op.row is not StorageBegin for op in nodes)
-
-
-def _with_begins(operations: list[Op], begins: Mapping[Tensor, Op]) -> list[Op]:
-    """Operations in their order, with the markers of tensors where these are first used."""
-    left = dict(begins)
-    result = []
-    for op in operations:
-        for tensor in tensors_of(op):
-            if tensor in left:
-                result.append(left.pop(tensor))
-        result.append(op)
-    return result
 
 
 def _parts(nodes: list[Node]) -> Iterator[list[Op] | Node]:

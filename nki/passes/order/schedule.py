@@ -36,7 +36,8 @@ from isa.spec import Instruction
 from isa.target import Target
 from nki.ir.nodes import Access, Op, Register
 from nki.passes.analysis.body import Body
-from nki.passes.analysis.dependences import Dependences, carries
+from nki.passes.analysis.dependences import Dependences
+from nki.passes.analysis.engine_state import carries
 from nki.passes.analysis.steps import ENGINE_INDEX, ENGINES, Step
 from nki.passes.emit.addresses import Addresses
 from nki.passes.order.list_schedule import NO_TENSORS, list_schedule

@@ -9,7 +9,7 @@ from isa.operations.control import StorageBegin
 from isa.spec import Instruction
 from isa.target import Target
 from nki.ir.nodes import Node, Op, Tensor, storages, walk
-from nki.passes.analysis.dependences import engine_states
+from nki.passes.analysis.engine_state import engine_states
 
 _LANE_STATES = frozenset({ACCUMULATORS, RANDOM})
 """Engine state that each partition has its own of."""
