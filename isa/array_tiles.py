@@ -12,8 +12,10 @@ from typing import NamedTuple
 ARRAY_SIDE = 128
 """Rows of the array, and columns."""
 
-TILE_SIDES = (128, 64, 32)
-"""Rows or columns that a tile may have."""
+TILE_GENERATIONS = {128: (2, 3, 4), 64: (2, 3, 4), 32: (3, 4)}
+"""Rows or columns that a tile may have, and the generations that have such tiles."""
+
+TILE_SIDES = tuple(TILE_GENERATIONS)
 
 _BLOCK = 32
 _BLOCKS = ARRAY_SIDE // _BLOCK
@@ -70,3 +72,12 @@ def array_tile(position: tuple[int, ...] | None, size: tuple[int, ...] | None) -
     row, column = position
     rows, columns = size
     return ArrayTile(row, column, rows, columns)
+
+
+def least_side(size: int, generation: int) -> int:
+    """The least side of a tile of so many rows, or columns.
+
+    >>> least_side(20, 2), least_side(20, 3)
+    (64, 32)
+    """
+    return min(n for n, own in TILE_GENERATIONS.items() if n >= size and generation in own)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from isa.array_tiles import TILE_GENERATIONS
 from isa.enums import MatmulPerfMode
 from isa.rules.form import (
     OperationCall,
@@ -22,7 +23,6 @@ from isa.spec import ISA
 _MATMUL = ISA + "nc_matmul"
 _MATMUL_MX = ISA + "nc_matmul_mx"
 _ARRAY = 128
-_TILE_GENERATIONS = {32: (3, 4), 64: (2, 3, 4), 128: (2, 3, 4)}
 _FP8 = ("float8_e4m3", "float8_e5m2", "float8_e4m3fn")
 PAIR = 2
 
@@ -128,7 +128,7 @@ def matmul_tiling(call: OperationCall) -> Violation | None:
         return tile
     position, size = tile
     for axis, start, extent in zip(("row", "column"), position, size):
-        generations = _TILE_GENERATIONS.get(extent)
+        generations = TILE_GENERATIONS.get(extent)
         if generations is None or not 0 <= start <= _ARRAY - extent or start % extent:
             return Violation(
                 "value-not-allowed",

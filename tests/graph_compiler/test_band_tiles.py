@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graph_compiler.lower.products.band_tiles import few_tiles_of
+from graph_compiler.lower.products.band_tiles import few_tiles_of, pixels_of, tiles_in_turns
 
 SIZES = st.integers(1, 40)
 
@@ -38,3 +38,14 @@ def test_equal_tiles_where_these_are_as_few() -> None:
 def test_equal_tiles_where_others_are_hardly_fewer() -> None:
     """56 x 56 pixels are 28 equal tiles, and 25 of different sizes."""
     assert {tile.sizes for tile in few_tiles_of(1, 56, 56, 128)} == {(1, 2, 56)}
+
+
+@given(st.integers(1, 9), SIZES, SIZES, st.sampled_from([1, 2, 4]))
+def test_tiles_in_turns_are_all_pixels(images: int, rows: int, columns: int, beside: int) -> None:
+    turns = tiles_in_turns(images, rows, columns, 512, beside)
+    assert max(map(len, turns)) <= beside
+    assert sum(pixels_of(tile) for turn in turns for tile in turn) == images * rows * columns
+    longest = sum(max(map(pixels_of, turn)) for turn in turns)
+    assert longest <= sum(
+        max(map(pixels_of, t)) for t in tiles_in_turns(images, rows, columns, 512, 1)
+    )

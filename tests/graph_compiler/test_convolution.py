@@ -12,6 +12,8 @@ import graph_compiler
 from graph_compiler.lower.products.images import Images
 from graph_compiler.options import GraphOptions
 from graph_compiler.timing import static_timeline
+from isa.enums import Engine
+from isa.machine.tensor import MultiplyMoving
 
 IMAGES = (2, 9, 7, 20)
 
@@ -82,6 +84,30 @@ WHOLE = """ d = R add(c, bs)
  r = R maximum(s, zeros)
  t = HALF convert(r)
  ROOT both = (WHOLE, HALF) tuple(r, t)"""
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("outputs", [5, 40])
+def test_tiles_of_few_outputs_are_multiplied_beside_one_another(
+    outputs: int, first: bool, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In columns of the array of their own: as wide as the generation allows."""
+    monkeypatch.setattr(Images, "_plan", lambda self: self._take(1, True, False))
+    monkeypatch.setattr("graph_compiler.lower.products.strips.plan_of", lambda *_: None)
+    monkeypatch.setattr("graph_compiler.lower.products.image_plans.COLUMNS", 32)
+    x, b, k, q = operands(outputs, 1)
+    compiled = graph_compiler.compile(graph(outputs, 1, first, ROWS), target)
+    (found,) = compiled(*in_order(x, b, k, q, first))
+    found = found.transpose(0, 2, 3, 1) if first else found
+    wanted = np.maximum(convolved(x, k, 1) + b, 0)
+    assert np.all(np.abs(found - wanted) <= 1e-5 * convolved(np.abs(x), np.abs(k), 1) + 1e-5)
+    stream = compiled.kernel.program.cores[0].streams[Engine.tensor]
+    tiles = {i.values[3] for i in stream if i.row is MultiplyMoving}
+    side = 32 if target == "trn2" and outputs == 5 else 64
+    assert {(tile.column, tile.columns) for tile in tiles} == {
+        (column, side) for column in range(0, 128, side)
+    }
 
 
 @pytest.mark.parametrize("cores", [1, 2])

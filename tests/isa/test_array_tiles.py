@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from isa.array_tiles import ARRAY_TILES, WHOLE_ARRAY, ArrayTile, array_tile
+from isa.array_tiles import ARRAY_TILES, WHOLE_ARRAY, ArrayTile, array_tile, least_side
 
 
 def elements(tile):
@@ -27,3 +27,10 @@ def test_there_are_tiles_of_128_64_and_32_rows_and_columns_by_name():
 def test_without_position_and_size_a_tile_is_the_whole_array(none):
     assert array_tile(none, none) == WHOLE_ARRAY
     assert array_tile((0, 96), (128, 32)) == ArrayTile(0, 96, 128, 32)
+
+
+@pytest.mark.parametrize(
+    "size, generation, side", [(1, 3, 32), (32, 4, 32), (33, 3, 64), (1, 2, 64), (65, 2, 128)]
+)
+def test_gen2_has_no_tiles_of_32(size, generation, side):
+    assert least_side(size, generation) == side

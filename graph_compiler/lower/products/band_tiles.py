@@ -21,6 +21,9 @@ _CLEARLY = 9
 """Of so many equal tiles one is to be saved where what is left is cut on its own: tiles that differ
 are stored by more transfers."""
 
+_SIZES = 32
+"""Parts of the largest tile by which smaller ones are tried."""
+
 _LEFT = 2
 """How often what is left is cut on its own."""
 
@@ -46,6 +49,29 @@ def few_tiles_of(images: int, rows: int, columns: int, most: int) -> list[BandTi
     if len(plain) <= _cut(box, most, _LEFT).tiles:
         return plain
     return [BandTile(start, sizes) for start, sizes in _boxes(box, most)]
+
+
+def tiles_in_turns(
+    images: int, rows: int, columns: int, most: int, beside: int
+) -> list[list[BandTile]]:
+    """Results of a band in tiles of at most so many, of which so many are computed beside one
+    another: such that the longest of each turn are few results together.
+
+    >>> [[tile.sizes for tile in turn] for turn in tiles_in_turns(1, 39, 39, 512, 2)]
+    [[(1, 10, 39), (1, 10, 39)], [(1, 10, 39), (1, 9, 39)]]
+    """
+
+    def turns(size: int) -> list[list[BandTile]]:
+        tiles = tiles_of(images, rows, columns, size)
+        return [tiles[begin : begin + beside] for begin in range(0, len(tiles), beside)]
+
+    sizes = [most] if beside == 1 else range(most, most // 2, -(most // _SIZES))
+    return min(map(turns, sizes), key=lambda found: sum(max(map(pixels_of, t)) for t in found))
+
+
+def pixels_of(tile: BandTile) -> int:
+    """How many results a tile has, or blocks of columns."""
+    return math.prod(tile.sizes)
 
 
 def _boxes(box: Box, most: int, left: int = _LEFT) -> Iterator[tuple[Box, Box]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graph_compiler.lower.nests.nest import PARTITIONS, even
+from isa.array_tiles import ARRAY_SIDE, least_side
 
 if TYPE_CHECKING:
     from graph_compiler.lower.products.convolution import SpatialDimension
@@ -248,6 +249,26 @@ def product_cycles(target: Target, stationary: float, moving: float, size: int) 
     multiplied = passes * max(moving, LEAST) + SWITCH
     loaded = load_cycles(target, size) * stationary
     return max(multiplied, loaded) if target.tile_loads_hidden.value else multiplied + loaded
+
+
+def tiles_beside(outputs: int, target: Target) -> int:
+    """How many tiles of pixels are multiplied beside one another, where so many outputs, or fewer,
+    lie along partitions: each in columns of the tensor engine's array of its own."""
+    if outputs > PARTITIONS:
+        return 1
+    return ARRAY_SIDE // least_side(outputs, target.generation)
+
+
+def beside_cycles(target: Target, stationary: float, moving: Sequence[int], size: int) -> float:
+    """About how many cycles products take that are beside one another in the tensor engine's array:
+    the longest of them, and their turns to begin and to load."""
+    if len(moving) == 1:
+        return product_cycles(target, stationary, moving[0], size)
+    multiplied = product_cycles(target, 0, max(moving), size)
+    turn = max(LEAST, load_cycles(target, size) * stationary)
+    if target.tile_loads_hidden.value:
+        return max(multiplied, turn * len(moving))
+    return multiplied + turn * len(moving)
 
 
 def load_cycles(target: Target, size: int) -> float:

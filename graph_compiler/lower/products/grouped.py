@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graph_compiler.lower.nests.nest import even, numbers
@@ -59,6 +59,7 @@ class GroupedImages(Images):
         """Blocks of groups that partitions have room for, as many at once as their kernel has."""
         step = self.step
         self.pixels_first = False
+        self.beside = 1
         self.together = ColumnBlocks()
         self.wide = reach(self.columns, self.across)
         self.places = self.down.size * self.across.size
@@ -174,13 +175,14 @@ class GroupedImages(Images):
 
     def _summed(
         self,
-        tiles: list[BandTile],
+        turns: list[list[BandTile]],
         loaded: list[NkiTensor],
         kernel: list[NkiTensor],
         own: tuple[int, int],
     ) -> Iterator[NkiTensor]:
         number = self._output_parts(0).index(own)
         image, weights, columns = loaded[number], kernel[number], self._columns[number]
+        tiles = list(chain(*turns))
         for tile, engine in zip(tiles, self._engines(tiles, image.shape[0])):
             if engine is Engine.tensor:
                 yield self._by_matrices(tile, image, weights)

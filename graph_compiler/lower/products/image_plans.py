@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.lower.nests.nest import even
-from graph_compiler.lower.products.band_tiles import few_tiles_of
+from graph_compiler.lower.products.band_tiles import few_tiles_of, pixels_of, tiles_in_turns
 from graph_compiler.lower.products.bands import (
     COLUMNS,
     INSTRUCTIONS,
     Band,
     BandTile,
+    beside_cycles,
     parts_of,
     product_cycles,
     reach,
-    tiles_of,
+    tiles_beside,
     together_of,
     turning_passes,
 )
@@ -55,6 +57,7 @@ class PlannedImages:
         self.batch, self.rows, self.columns, self.outputs = step.target.dims
         self.features = step.image.dims[3]
         self.rows_of_pixels = step.target.strides[3] == 1 or self.outputs == 1
+        self.beside = tiles_beside(self.outputs, device.target)
         self._plan()
 
     def _plan(self) -> None:
@@ -105,9 +108,9 @@ class PlannedImages:
                 own = product_cycles(target, math.prod(tile.sizes), outputs, size)
                 multiplied += several * self.places * places * own
         else:
-            tiles = several * len(tiles_of(images, rows, self.columns, COLUMNS))
-            own = wide * product_cycles(target, self.outputs / wide, pixels / tiles, size)
-            multiplied = tiles * self.places * own
+            for turn in self._turns(images, rows):
+                own = beside_cycles(target, self.outputs / wide, [*map(pixels_of, turn)], size)
+                multiplied += several * self.places * wide * own
         transposed = pixels * wide * turning_passes(size, target)
         return multiplied + (self.pixels_first != self.rows_of_pixels) * transposed
 
@@ -177,9 +180,13 @@ class PlannedImages:
 
     def _tiles(self, images: int, rows: int) -> list[BandTile]:
         """Tiles of results of a band: with pixels along partitions blocks of columns."""
-        if not self.pixels_first:
-            return tiles_of(images, rows, self.columns, COLUMNS)
-        return [tile for tiles in self._tiles_of_pixels(images, rows) for tile in tiles]
+        found = self._tiles_of_pixels if self.pixels_first else self._turns
+        return list(chain(*found(images, rows)))
+
+    def _turns(self, images: int, rows: int) -> list[list[BandTile]]:
+        """Tiles of pixels that move through the tensor engine, those of a turn beside one
+        another."""
+        return tiles_in_turns(images, rows, self.columns, COLUMNS, self.beside)
 
     def _tiles_of_pixels(self, images: int, rows: int) -> Iterator[list[BandTile]]:
         """Those whose blocks have as many columns, and begin with the same."""

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.lower.nests.nest import numbers
 from graph_compiler.lower.nests.operands import StoredOperand
+from graph_compiler.lower.products.band_tiles import pixels_of
 from graph_compiler.lower.products.bands import (
     COLUMNS,
     Band,
@@ -158,11 +159,11 @@ class Images(PlannedImages):
                 for some in self._stored_at_once(tiles, count):
                     self._keep(band, some, self._pixels(some, loaded, kernel), first)
             return
-        tiles = self._tiles(band.images, band.rows)
+        turns = self._turns(band.images, band.rows)
         made = []  # of some outputs each
         for start, size in self._output_parts(count):
-            sums = self._summed(tiles, loaded, kernel, (start, size))
-            made.append(self._planes(band, tiles, sums, (first + start, size)))
+            sums = self._summed(turns, loaded, kernel, (start, size))
+            made.append(self._planes(band, list(chain(*turns)), sums, (first + start, size)))
         if self.rows_of_pixels:
             cut = tiles_of(band.images, band.rows, self.columns, PARTITIONS)
             for some in self._stored_at_once(cut, count):
@@ -218,20 +219,38 @@ class Images(PlannedImages):
 
     def _summed(
         self,
-        tiles: list[BandTile],
+        turns: list[list[BandTile]],
         loaded: list[NkiTensor],
         kernel: list[NkiTensor],
         outputs: tuple[int, int],
     ) -> Iterator[NkiTensor]:
-        """Results of each tile in PSUM: so many outputs from one on along partitions."""
+        """Results of each tile in PSUM: so many outputs from one on along partitions. Those of a
+        turn are computed beside one another."""
         start, count = outputs
         weights = [part[:, :, start : start + count] for part in kernel]
-        for tile in tiles:
-            total = self.device.tile((count, math.prod(tile.sizes)), "float32", _PSUM)
+        side = PARTITIONS // self.beside
+        for some in turns:
+            pixels = max(map(pixels_of, some))
+            bank = self.device.tile((side * (len(some) - 1) + count, pixels), "float32", _PSUM)
+            totals = [
+                bank[place * side : place * side + count, : pixels_of(tile)]
+                for place, tile in enumerate(some)
+            ]
             for number in range(len(self.parts)):
-                for view, own in self._products(loaded, weights, tile, number):
-                    self.device.builder.emit("nc_matmul", dst=total, stationary=own, moving=view)
-            yield total.reshape((count, *tile.sizes))
+                for products in zip(
+                    *(self._products(loaded, weights, tile, number) for tile in some)
+                ):
+                    for place, (view, own) in enumerate(products):
+                        self.device.builder.emit(
+                            "nc_matmul",
+                            dst=totals[place],
+                            stationary=own,
+                            moving=view,
+                            tile_position=(0, place * side) if self.beside > 1 else (),
+                            tile_size=(PARTITIONS, side) if self.beside > 1 else (),
+                        )
+            for tile, total in zip(some, totals):
+                yield total.reshape((count, *tile.sizes))
 
     def _pixels(
         self, some: list[BandTile], loaded: list[NkiTensor], kernel: list[NkiTensor]
