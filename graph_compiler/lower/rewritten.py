@@ -13,6 +13,7 @@ from graph_compiler.lower.control.layers import roll
 from graph_compiler.lower.groups.moments import Squares, squares_of_variances
 from graph_compiler.lower.movement.narrow_sorts import Span, spans_of_sorts
 from graph_compiler.lower.participants import ranks_of
+from graph_compiler.lower.rewrites.affine_operands import into_following_weights
 from graph_compiler.lower.rewrites.comparisons import in_fp32
 from graph_compiler.lower.rewrites.composites import recognise
 from graph_compiler.lower.rewrites.factors import behind_products, into_weights
@@ -70,6 +71,7 @@ def rewritten_graph(module: Module, target: Target, options: GraphOptions) -> Re
         emulate(block)
     downcast(block, options)
     into_weights(block)
+    into_following_weights(block)
     behind_products(block)
     zeros_of_masked_rows(block)
     # Columns that such a mask hides are left out on these targets.

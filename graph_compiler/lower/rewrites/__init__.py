@@ -6,7 +6,8 @@
 - `composites` finds functions that a graph spells out (gelu, silu, softplus): a value that depends
   on one other value alone (`dominators`) is evaluated at sample points, in float64, and compared
   with the scalar engine's functions.
-- `factors` makes constant factors of products part of constant weights.
+- `factors` makes constant factors of products part of constant weights, `affine_operands` those
+  and sums of columns in front of products.
 - `masks` computes masks that are made of positions alone.
 - `comparisons` of integers of which one is small are those of fp32 numbers.
 - `constants` has arrays in another type.

@@ -63,13 +63,13 @@ def _scaled(node: Node, uses: dict[Node, int]) -> Node | None:
         if weights.op != "constant" or {image.type, weights.type, product.type} != {_SINGLE}:
             continue
         of_result, of_weights = axes
-        factors = _along(other, of_result)
+        factors = along(other, of_result)
         if factors is None:
             continue
         shape = [1] * len(weights.dims)
         shape[of_weights] = -1
         values = weights.value * factors.reshape(shape)
-        if _is_exact(weights.value, factors.reshape(shape), values):
+        if is_exact(weights.value, factors.reshape(shape), values):
             form = _SINGLE, weights.dims
             new = Node("constant", [form], [], value=values)
             return Node(product.op, product.results, [image, new], product.instruction)
@@ -150,7 +150,7 @@ def _outputs(node: Node) -> tuple[int, int] | None:
     return None
 
 
-def _along(node: Node, axis: int) -> np.ndarray[Any, Any] | None:
+def along(node: Node, axis: int) -> np.ndarray[Any, Any] | None:
     """A constant that changes along one dimension at most, as its elements there."""
     if node.op == "broadcast" and node.operands[0].op == "constant":
         assert node.instruction is not None
@@ -168,7 +168,7 @@ def _along(node: Node, axis: int) -> np.ndarray[Any, Any] | None:
     return np.asarray(value[tuple(slice(None) if at == axis else 0 for at in range(value.ndim))])
 
 
-def _is_exact(weights: Any, factors: Any, values: np.ndarray[Any, Any]) -> bool:
+def is_exact(weights: Any, factors: Any, values: np.ndarray[Any, Any]) -> bool:
     """Whether products are numbers of as many bits as their operands."""
     zero = np.broadcast_to((weights == 0) | (factors == 0), values.shape)
     size = np.abs(values)
