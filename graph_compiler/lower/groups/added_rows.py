@@ -16,10 +16,10 @@ from graph_compiler.host_kernels.elements import ElementStep
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.host_kernels.registers import kind
 from graph_compiler.lower.groups.members import TARGET, Member, RowNest, RowProduct, goes_by_column
-from graph_compiler.lower.nests.elementwise import types_of
 from graph_compiler.lower.nests.evaluation import is_widened
 from graph_compiler.lower.nests.nest import Axis
 from graph_compiler.lower.nests.operands import EXACT, StoredOperand
+from graph_compiler.lower.nests.plans import types_of
 from graph_compiler.schedule.steps import item_size
 from nki.ir.views.tensor import NkiTensor
 

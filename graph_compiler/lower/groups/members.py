@@ -18,10 +18,10 @@ import numpy as np
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.host_kernels.registers import kind
 from graph_compiler.lower.device import DeviceProgram
-from graph_compiler.lower.nests.arithmetic import ACTIVATIONS
-from graph_compiler.lower.nests.elementwise import types_of
+from graph_compiler.lower.nests.combined import ACTIVATIONS
 from graph_compiler.lower.nests.evaluation import computes_in_fp32, is_choice, leaves_of
 from graph_compiler.lower.nests.nest import Axis, axes_of
+from graph_compiler.lower.nests.plans import types_of
 from graph_compiler.lower.products.depths import depth_in_rows
 from graph_compiler.lower.products.product import Contraction
 from graph_compiler.lower.products.sides import Sides

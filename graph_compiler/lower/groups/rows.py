@@ -29,7 +29,7 @@ from graph_compiler.lower.groups.resident_rows import ResidentRows
 from graph_compiler.lower.groups.row_products import Beside, Fixed, GroupTile, Tiles, block_of
 from graph_compiler.lower.groups.scalar_sums import moved_to_scalar
 from graph_compiler.lower.groups.transposed_products import Right, with_transposed
-from graph_compiler.lower.nests.elementwise import Folding, Known, Nest, tiling_room, types_of
+from graph_compiler.lower.nests.elementwise import Known, Nest
 from graph_compiler.lower.nests.nest import PARTITIONS, UNROLLED, Axis, Tiling, numbers, tiled
 from graph_compiler.lower.nests.operands import (
     LoadedOperand,
@@ -38,6 +38,8 @@ from graph_compiler.lower.nests.operands import (
     StoredOperand,
     everywhere,
 )
+from graph_compiler.lower.nests.plans import tiling_room, types_of
+from graph_compiler.lower.nests.row_folds import Folding
 from graph_compiler.lower.products.depths import depth_by_dma
 from graph_compiler.lower.products.sides import Sides
 from graph_compiler.schedule.steps import item_size

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from graph_compiler.lower.groups.members import RowProduct, folded_by_makers, is_column
 from graph_compiler.lower.groups.moments import moments
 from graph_compiler.lower.nests.columns import nest_ns
-from graph_compiler.lower.nests.elementwise import passes, types_of
 from graph_compiler.lower.nests.evaluation import passes_of_engines
 from graph_compiler.lower.nests.nest import PARTITIONS, UNROLLED, Price, cost, engines_of
+from graph_compiler.lower.nests.plans import passes, types_of
 from graph_compiler.schedule.steps import item_size
 from graph_compiler.schedule.views import Buffer
 

@@ -8,7 +8,7 @@ from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
 from graph_compiler.lower.groups.members import Member, RowNest
-from graph_compiler.lower.nests.arithmetic import ACTIVATIONS
+from graph_compiler.lower.nests.combined import ACTIVATIONS
 from graph_compiler.lower.nests.evaluation import (
     folding_passes,
     is_shift,

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from graph_compiler.lower.device import Pattern
 from graph_compiler.lower.groups.added_rows import AddedRow
 from graph_compiler.lower.groups.members import LEFT, RIGHT, Member, RowNest, RowProduct
-from graph_compiler.lower.nests.elementwise import Nest, types_of
+from graph_compiler.lower.nests.elementwise import Nest
 from graph_compiler.lower.nests.nest import Axis, Tiling
 from graph_compiler.lower.nests.operands import NestOperand, StoredOperand, same
+from graph_compiler.lower.nests.plans import types_of
 from graph_compiler.lower.products.depths import Depth, folded, tiles_of_depth
 from graph_compiler.lower.products.sides import Sides
 from graph_compiler.lower.sizes import BANK, DTYPES, PARTITIONS

@@ -24,16 +24,12 @@ from graph_compiler.lower.nests.columns import (
     pieces_of,
     sides_of,
 )
-from graph_compiler.lower.nests.elementwise import (
-    ENGINE_FOLDS,
-    Folding,
-    Nest,
-    emit_loop,
-    types_of,
-)
+from graph_compiler.lower.nests.elementwise import Nest, emit_loop
 from graph_compiler.lower.nests.evaluation import as_tile, evaluate
 from graph_compiler.lower.nests.nest import Axis, numbers
 from graph_compiler.lower.nests.operands import NestOperand, StoredOperand, stored
+from graph_compiler.lower.nests.plans import types_of
+from graph_compiler.lower.nests.row_folds import ENGINE_FOLDS, Folding
 from graph_compiler.lower.sizes import DTYPES, PARTITIONS, QUARTER, QUARTERS, SUMS
 from graph_compiler.schedule.steps import Place, item_size
 from isa.alu import ALU

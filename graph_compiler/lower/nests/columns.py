@@ -17,13 +17,9 @@ from graph_compiler.host_kernels.elements import ElementStep
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.host_kernels.registers import kind
 from graph_compiler.lower.device import DeviceProgram
-from graph_compiler.lower.nests.elementwise import (
-    ENGINE_FOLDS,
-    plan,
-    tiling_room,
-    types_of,
-)
 from graph_compiler.lower.nests.nest import Axis, axes_of, divisor, even
+from graph_compiler.lower.nests.plans import plan, tiling_room, types_of
+from graph_compiler.lower.nests.row_folds import ENGINE_FOLDS
 from graph_compiler.lower.sizes import BANKS, PARTITIONS, QUARTERS, SUMS
 from graph_compiler.schedule.steps import item_size
 from graph_compiler.schedule.views import row_major

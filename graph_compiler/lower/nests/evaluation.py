@@ -1,7 +1,7 @@
 """Steps of a nest as operations on tiles: what is computed of what, and in which precision.
 
 A result is rounded once, by the operation that computes it. A step that one operation can do with
-the next one is put off (`arithmetic.Scaled`).
+the next one is put off (`combined.Scaled`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.host_kernels.elements import ElementStep
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.host_kernels.registers import kind
-from graph_compiler.lower.nests import arithmetic
+from graph_compiler.lower.nests import arithmetic, combined
 from graph_compiler.lower.nests.arithmetic import Value
 from graph_compiler.lower.nests.nest import PARTITIONS
 from graph_compiler.lower.sizes import DTYPES, widens
@@ -78,12 +78,12 @@ def evaluate(
             found.append(same)
             continue
         if not last and uses[len(found)] == 1 and _is_taken(steps, found, len(values)):
-            put_off = arithmetic.scaled(step, arguments)
+            put_off = combined.scaled(step, arguments)
             if put_off is not None:
                 found.append(put_off)
                 continue
         if not last and uses[len(found)] == 1 and _is_first(steps, found, len(values)):
-            first = arithmetic.half(step, arguments)
+            first = combined.half(step, arguments)
             if first is not None:
                 found.append(first)
                 continue
@@ -94,14 +94,12 @@ def evaluate(
                 continue
             if last and total is not None:
                 (argument,) = arguments
-                put_off = argument if isinstance(argument, arithmetic.Scaled) else None
-                found.append(
-                    arithmetic.activated(step, put_off or arithmetic.Scaled(argument), total)
-                )
+                put_off = argument if isinstance(argument, combined.Scaled) else None
+                found.append(combined.activated(step, put_off or combined.Scaled(argument), total))
                 continue
-            shift = arithmetic.scaled(step, arguments) if last and on_scalar else None
+            shift = combined.scaled(step, arguments) if last and on_scalar else None
             if shift is not None and step.op in SHIFTS:
-                found.append(arithmetic.shifted(step, shift))
+                found.append(combined.shifted(step, shift))
             else:
                 found.append(computed(step, arguments, rows))
     found += found[-1:] * (number_of_all - len(found))  # what was rounded at once
@@ -124,7 +122,7 @@ def _unchanged(step: ElementStep, arguments: Sequence[Value]) -> NkiTensor | Non
 
 _IN_FP32 = frozenset(
     {"add", "subtract", "multiply", "divide", "maximum", "minimum", "negate", "abs", "rsqrt"}
-    | arithmetic.ACTIVATIONS.keys()
+    | combined.ACTIVATIONS.keys()
 )
 """Opcodes that are computed in fp32 of floats of any width, and rounded to the result's type."""
 
@@ -191,7 +189,7 @@ def sums_function(loop: LoopNest) -> bool:
     if loop.fold != "add" or not loop.steps or loop.output[0] != "f32":
         return False
     last = loop.steps[-1]
-    if last.op not in arithmetic.ACTIVATIONS or last.type != "f32" or kind(last.source) != "real":
+    if last.op not in combined.ACTIVATIONS or last.type != "f32" or kind(last.source) != "real":
         return False
     gone = [axis for axis, flag in enumerate(loop.reduced) if flag and loop.counts[axis] > 1]
     leaves = (loop.leaves[leaf][1] for leaf in leaves_of(loop, last.arguments))
@@ -207,7 +205,7 @@ def passes_of_engines(loop: LoopNest) -> tuple[int, int]:
     """About how often vector and scalar engine go through all elements: the scalar engine computes
     functions, and what it scales and shifts for them."""
     columns, leaves = columns_of(loop), len(loop.leaves)
-    functions = [step for step in loop.steps if step.op in arithmetic.ACTIVATIONS]
+    functions = [step for step in loop.steps if step.op in combined.ACTIVATIONS]
     before = {n for function in functions for n in function.arguments if n >= leaves}
     taken = [
         step
@@ -264,11 +262,11 @@ def _is_taken(steps: Sequence[ElementStep], known: Sequence[Any], values: int) -
     """Whether the step that takes the value behind those that are known scales and shifts its
     argument by itself, or does so behind a sum with a column."""
     (user,) = (step for step in steps if len(known) in step.arguments)
-    if user.op in arithmetic.ACTIVATIONS:
+    if user.op in combined.ACTIVATIONS:
         return True
     total = values + steps.index(user)
     users = [step for step in steps if total in step.arguments]
-    if user.op not in SHIFTS or len(users) != 1 or users[0].op not in arithmetic.ACTIVATIONS:
+    if user.op not in SHIFTS or len(users) != 1 or users[0].op not in combined.ACTIVATIONS:
         return False
     first, second = user.arguments
     scales = user.source == "f32" and steps[len(known) - values].op == "multiply"
@@ -279,7 +277,7 @@ def _is_first(steps: Sequence[ElementStep], known: Sequence[Any], values: int) -
     """Whether the value behind those that are known is taken in fp32 by a step that has a number, a
     column or a whole tile as its second operand. `values`: those before the steps."""
     (user,) = (step for step in steps if len(known) in step.arguments)
-    if user.op not in arithmetic.PAIRED or user.source != "f32":
+    if user.op not in combined.PAIRED or user.source != "f32":
         return False
     first, second = user.arguments
     if first != len(known) or second == first:
@@ -296,7 +294,7 @@ def _is_first(steps: Sequence[ElementStep], known: Sequence[Any], values: int) -
 def _is_paired(steps: Sequence[ElementStep], value: int, known: Sequence[Any], values: int) -> bool:
     """Whether a value is, or will be, a number or a column in fp32."""
     if value < len(known):
-        return arithmetic.is_paired(known[value])
+        return combined.is_paired(known[value])
     step = steps[value - values]
     if value == len(known) or step.type != "f32" or step.op == "literal":
         return step.op == "literal"
@@ -318,10 +316,10 @@ def _of_rank(value: NkiTensor, rank: int) -> NkiTensor:
 
 def computed(step: ElementStep, arguments: Sequence[Value], rows: int = PARTITIONS) -> NkiTensor:
     """A step's tile; its arguments agree in each dimension, or have one element there."""
-    if isinstance(arguments[0], arithmetic.Scaled):
-        return arithmetic.activated(step, arguments[0])
-    if isinstance(arguments[0], arithmetic.Half):
-        return arithmetic.both(step, arguments[0], arguments[1])
+    if isinstance(arguments[0], combined.Scaled):
+        return combined.activated(step, arguments[0])
+    if isinstance(arguments[0], combined.Half):
+        return combined.both(step, arguments[0], arguments[1])
     return arithmetic.emit(step, _spread(step, arguments, rows))
 
 

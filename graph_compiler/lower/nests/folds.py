@@ -9,10 +9,18 @@ from typing import Any
 import nki.language as nl
 from graph_compiler.host_kernels.bodies import FoldKernel
 from graph_compiler.lower.device import DeviceProgram
-from graph_compiler.lower.nests.elementwise import ROOM, fold_halves, full_pattern
 from graph_compiler.lower.nests.evaluation import evaluate
-from graph_compiler.lower.nests.nest import NestTile, axes_of, cost, each_tile, tilings
+from graph_compiler.lower.nests.nest import (
+    NestTile,
+    axes_of,
+    cost,
+    each_tile,
+    full_pattern,
+    tilings,
+)
 from graph_compiler.lower.nests.operands import StoredOperand
+from graph_compiler.lower.nests.plans import ROOM
+from graph_compiler.lower.nests.row_folds import fold_halves
 from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.schedule.steps import Place, item_size
 from graph_compiler.schedule.views import row_major

@@ -93,6 +93,13 @@ class NestTile:
     offsets: tuple[Any, ...]
 
 
+def full_pattern(tiling: Tiling, tile: NestTile, operand: int) -> list[tuple[Any, int]]:
+    """An operand's elements for a whole tile, repeated ones too."""
+    axes = (tiling.partition, *tiling.free)
+    pattern = [(axis.strides[operand], size) for axis, size in zip(axes, tile.sizes)]
+    return pattern if len(pattern) > 1 else [*pattern, (0, 1)]
+
+
 def axes_of(
     counts: Sequence[int], operands: Sequence[Sequence[int]], reduced: Sequence[bool] = ()
 ) -> list[Axis]:

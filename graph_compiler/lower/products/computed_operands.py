@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.lower.nests.columns import nest_ns
-from graph_compiler.lower.nests.elementwise import types_of
 from graph_compiler.lower.nests.evaluation import (
     as_tile,
     evaluate,
@@ -25,6 +24,7 @@ from graph_compiler.lower.nests.evaluation import (
 )
 from graph_compiler.lower.nests.nest import Axis, axes_of
 from graph_compiler.lower.nests.operands import StoredOperand, everywhere, part_of, same
+from graph_compiler.lower.nests.plans import types_of
 from graph_compiler.lower.products.cut import KEPT, TILES
 from graph_compiler.lower.products.depths import DEPTH, tiles_of_depth
 from graph_compiler.lower.products.product import COLUMNS, ROWS, Contraction

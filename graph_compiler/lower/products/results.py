@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graph_compiler.host_kernels.loops import LoopNest
-from graph_compiler.lower.nests.elementwise import types_of
 from graph_compiler.lower.nests.evaluation import as_tile, computes_in_fp32, evaluate, to_sizes
 from graph_compiler.lower.nests.operands import StoredOperand, everywhere, part_of, same
+from graph_compiler.lower.nests.plans import types_of
 from graph_compiler.lower.sizes import DTYPES, PARTITIONS
 from graph_compiler.schedule.steps import KernelCall, Place, item_size, place_of
 from graph_compiler.schedule.views import Buffer, View
