@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graph_compiler import GraphOptions, compile, parse_text
+from graph_compiler.timing import static_timeline
 from isa.operations.dma import DmaCopy
 from nki.ir.nodes import operations
 
@@ -144,3 +145,63 @@ def test_few_rows_stay_on_chip_from_step_to_step() -> None:
     first = np.tanh(x @ w.T)
     (found,) = compiled(x, w)
     np.testing.assert_allclose(found, first + np.tanh(first @ w.T), 0, 1e-5)
+
+
+GROUP_NORM = """HloModule norm
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }
+ENTRY e {
+ x = f32[N,G,C,W] parameter(0)
+ scale = f32[G,C] parameter(1)
+ shift = f32[N] parameter(2)
+ zero = f32[] constant(0)
+ one = f32[N,G] reduce(x, zero), dimensions={2,3}, to_apply=add
+ count = f32[] constant(COUNT)
+ counts = f32[N,G] broadcast(count), dimensions={}
+ mean = f32[N,G] divide(one, counts)
+ means = f32[N,G,C,W] broadcast(mean), dimensions={0,1}
+ left = f32[N,G,C,W] subtract(x, means)
+ squares = f32[N,G,C,W] multiply(left, left)
+ two = f32[N,G] reduce(squares, zero), dimensions={2,3}, to_apply=add
+ variance = f32[N,G] divide(two, counts)
+ inverse = f32[N,G] rsqrt(variance)
+ inverses = f32[N,G,C,W] broadcast(inverse), dimensions={0,1}
+ normal = f32[N,G,C,W] multiply(left, inverses)
+ scales = f32[N,G,C,W] broadcast(scale), dimensions={1,2}
+ scaled = f32[N,G,C,W] multiply(normal, scales)
+ shifts = f32[N,G,C,W] broadcast(shift), dimensions={0}
+ ROOT r = f32[N,G,C,W] add(scaled, shifts)
+}"""
+
+
+def group_norm(sizes: tuple[int, ...]) -> Any:
+    text = GROUP_NORM.replace("COUNT", str(sizes[2] * sizes[3]))
+    for letter, size in zip("NGCW", sizes):
+        text = text.replace(f"[{letter}", f"[{size}").replace(f",{letter}", f",{size}")
+    return parse_text(text)
+
+
+@settings(max_examples=25)
+@given(data=st.data())
+def test_rows_of_several_images_go_through_a_group_together(data: Any) -> None:
+    images, groups = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 70))
+    inside, wide = data.draw(st.integers(1, 6)), data.draw(st.integers(2, 300))
+    target, cores = data.draw(st.sampled_from([("trn2", 1), ("trn1", 1), ("trn2", 2)]))
+    sizes = images, groups, inside, wide
+    rng = np.random.default_rng(wide)
+    x = rng.standard_normal(sizes).astype(np.float32)
+    scale = rng.standard_normal((groups, inside)).astype(np.float32)
+    shift = rng.standard_normal(images).astype(np.float32)
+    options = GraphOptions(logical_cores=cores)
+    (found,) = compile(group_norm(sizes), target, options)(x, scale, shift)
+    wide_x = x.astype(np.float64)
+    left = wide_x - wide_x.mean((2, 3), keepdims=True)
+    normal = left / np.sqrt((left**2).mean((2, 3), keepdims=True))
+    wanted = normal * scale[:, :, None] + shift[:, None, None, None]
+    np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-4)
+
+
+def test_a_group_norm_goes_through_memory_once() -> None:
+    sizes = 8, 32, 2, 3136
+    timeline = static_timeline(compile(group_norm(sizes), "trn2").kernel.program)
+    least = 2 * 4 * math.prod(sizes) / 368
+    assert timeline is not None and timeline.total_ns < 1.5 * least

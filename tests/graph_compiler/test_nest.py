@@ -45,10 +45,24 @@ def test_tiles_cover_a_nest_once(case: tuple[list[nest.Axis], int, bool]) -> Non
             assert len(tile.sizes) <= 1 + nest.FREE_RANK
             assert np.prod(tile.sizes[1:]) <= max(1, room)
             places = np.array([tile.offsets[0]])
-            for axis, size in zip((tiling.partition, *tiling.free), tile.sizes):
+            axes, sizes = (tiling.partition, *tiling.free), tile.sizes
+            if tiling.around is not None:
+                inside = tiling.partition.count
+                axes, sizes = (tiling.around, *axes), (sizes[0] // inside, inside, *sizes[1:])
+            for axis, size in zip(axes, sizes):
                 places = (places[:, None] + np.arange(size) * axis.strides[0]).reshape(-1)
             seen.append(places)
 
         for part, offsets in tiling.parts():
             nest.each_tile(builder, part, partial(visit, tiling=part), None, None, offsets, False)
         assert np.array_equal(np.sort(np.concatenate(seen)), np.arange(total))
+
+
+def test_two_short_dimensions_fill_the_partitions() -> None:
+    axes = [nest.Axis(8, (64 * 49,)), nest.Axis(48, (49,)), nest.Axis(49, (1,))]
+    found = {
+        (tiling.partition.count, tiling.sizes[0])
+        for tiling in nest.tilings(axes, 1, 700, False)
+        if tiling.around is axes[0]
+    }
+    assert found == {(48, 96), (49, 98)}

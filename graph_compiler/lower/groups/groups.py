@@ -30,6 +30,7 @@ from graph_compiler.lower.groups.members import (
     nest_of,
     product_counts,
 )
+from graph_compiler.lower.groups.resident_rows import joined_elements
 from graph_compiler.lower.groups.rows import RowGroupEmitter
 from graph_compiler.lower.groups.savings import saved_ns
 from graph_compiler.lower.nests.nest import axes_of
@@ -106,7 +107,9 @@ class Group:
         """Add a step, if its rows are the group's, and others read or make some that it reads,
         or make the rest of those that it makes."""
         target, *reads = member.uses
-        if self.counts[-1] < _SEVERAL and member.elements > _SHORT:
+        nests = all(isinstance(one, RowNest) for one in (*self.members, member))
+        rows = self.counts[-1] * (joined_elements(self.counts) if nests else 1)
+        if rows < _SEVERAL and member.elements > _SHORT:
             return False
         if isinstance(member, RowProduct):
             if not member.sides.device.limits.allows(member.right_share(math.prod(self.counts))):
@@ -161,14 +164,14 @@ class Group:
 
 def _counts(steps: Sequence[Any]) -> list[tuple[int, ...]]:
     """Counts of rows that steps may have in common: those of dimensions of nests that stay, also
-    of a batch, and those of products."""
+    of a batch, and those of products and folds."""
     found: Counter[int] = Counter()
     batches: Counter[tuple[int, ...]] = Counter()
-    products: dict[tuple[int, ...], None] = {}
+    makers: dict[tuple[int, ...], None] = {}  # of rows
     nests: dict[tuple[int, ...], None] = {}
     for step in steps:
         if isinstance(step, Contraction):
-            products.update(dict.fromkeys(product_counts(step)))
+            makers.update(dict.fromkeys(product_counts(step)))
             batches.update(product_counts(step))
             continue
         loop, _ = nest_of(step)
@@ -176,14 +179,21 @@ def _counts(steps: Sequence[Any]) -> list[tuple[int, ...]]:
         axes = axes_of(loop.counts, operands, loop.reduced)
         if len(axes) > 2 and loop.fold is None:  # images, and their rows
             batches[axes[0].count, axes[1].count] += 1
-        nests[tuple(axis.count for axis in axes if not axis.reduced)] = None
+        kept = tuple(axis.count for axis in axes if not axis.reduced)
+        nests[kept] = None
+        if loop.fold is not None and kept:
+            makers[kept] = None
         for axis in axes:
             if not axis.reduced and axis.count >= LEAST_ROWS:
                 found[axis.count] += 1 + 2 * (loop.fold is not None)
     alone = [(count,) for count, _ in found.most_common(4)]
     some = [counts for counts, _ in batches.most_common(4)]
-    some += filter(None, (_common_parts(one, other) for one, other in product(products, nests)))
-    large = [counts for counts in some if counts[-1] >= _SEVERAL or _are_few(counts)]
+    some += filter(None, (_common_parts(one, other) for one, other in product(makers, nests)))
+    large = [
+        counts
+        for counts in some
+        if counts[-1] * joined_elements(counts) >= _SEVERAL or _are_few(counts)
+    ]
     return list(dict.fromkeys(chain(alone, large)))
 
 
@@ -198,8 +208,9 @@ def _are_few(counts: Sequence[int]) -> bool:
 
 
 def _common_parts(rows: Sequence[int], nest: Sequence[int]) -> tuple[int, ...]:
-    """The counts of a product's rows, of which more are those of a batch: as a nest has them that
-    goes through heads and their rows. Nothing where they do not divide one another.
+    """The counts of rows of a product or a fold, of which more are those of a batch: as a nest has
+    them that goes through heads and their rows, or images and their channels. Nothing where they do
+    not divide one another.
 
     >>> _common_parts((2, 2048), (8, 512, 512)), _common_parts((3, 64), (4, 48))
     ((2, 4, 512), ())

@@ -88,6 +88,10 @@ class _BatchRows:
             expected *= axis.count
         return step
 
+    def runs(self, operand: int) -> tuple[int, int]:
+        """The rows of an element of the batch, and how far apart elements are."""
+        return self.rows.count, self.batch[-1].strides[operand]
+
     def start(self, operand: int, index: Sequence[Any], row: Any) -> Any:
         """Elements from an operand's place to a row of an element of the batch."""
         places = [place * axis.strides[operand] for place, axis in zip(index, self.batch)]

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.lower.device import HELD, DeviceProgram
 from graph_compiler.lower.groups.members import RowNest, RowProduct
 from graph_compiler.lower.groups.moments import moments
 from graph_compiler.lower.groups.row_products import RESIDENT, ROUNDS, GroupTile, RowProducts, Tiles
-from graph_compiler.lower.nests.nest import FREE_RANK, PARTITIONS
+from graph_compiler.lower.nests.nest import FREE_RANK, PARTITIONS, even
 from graph_compiler.lower.nests.operands import ResidentOperand, StoredOperand
 from graph_compiler.schedule.steps import Place, item_size
 from graph_compiler.schedule.views import Buffer
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
 class ResidentRows(RowProducts):
     """A group, and the rows that it keeps on chip. `inside`: buffers that nobody else reads;
     `shared`: those that are loaded once for all members; `resident`: all whose rows stay while
-    members take turns; `updated`: those that have other rows afterwards, in the same
-    tiles. `each`: neighbouring rows that a partition has at a time, `together` where
-    operations go through all of them; `made`: rows that stay for others."""
+    members take turns; `updated`: those that have other rows afterwards, in the same tiles.
+    `joined`: elements of the innermost batch whose rows lie along partitions together, where those
+    of one do not fill them; `rows_at_once`: how many rows these are. `each`: neighbouring rows that
+    a partition has at a time, `together` where operations go through all of them; `made`: rows that
+    stay for others."""
 
     def __init__(self, device: DeviceProgram, group: Group, uses: Counter[Buffer]) -> None:
         self.device = device
@@ -46,6 +49,9 @@ class ResidentRows(RowProducts):
         }
         made = group.written - group.apart
         nests = [member for member in group.members if isinstance(member, RowNest)]
+        alone = len(nests) == len(group.members)
+        self.joined = joined_elements(group.counts) if alone else 1
+        self.rows_at_once = min(self.joined * self.count, PARTITIONS)
         widest = max((math.prod(a.count for a in nest.inner) for nest in nests), default=0)
         flat = all(len(nest.inner) < FREE_RANK for nest in nests)
         short = _SHORT_MOMENTS if moments(device, group.members) else _SHORT
@@ -137,6 +143,12 @@ class ResidentRows(RowProducts):
         share = sum(product.right_share(self.total) for product in products)
         return self.device.limits.keeps(taken + share)
 
+    def tiles(self, each: int = 1) -> int:
+        """How many tiles of rows there are, whose partitions have so many rows each."""
+        *outer, last = [1, *self.batch]
+        elements = math.prod(outer) * -(-last // self.joined)
+        return elements * -(-self.count // (PARTITIONS * each))
+
     @property
     def parts(self) -> int:
         """Parts of rows that are loaded and computed one by one, so that transfers and engines take
@@ -224,6 +236,18 @@ class ResidentRows(RowProducts):
             loaded = buffer in self.shared and group.is_whole(buffer) and self._stays(buffer)
             if self._is_left(buffer) or loaded:
                 self.made.setdefault(buffer, []).append(tiles[buffer].tile)
+
+
+def joined_elements(counts: Sequence[int]) -> int:
+    """How many elements of the innermost batch have their rows along partitions together, about as
+    many each time.
+
+    >>> joined_elements((8, 32)), joined_elements((6, 2, 40)), joined_elements((8, 96))
+    (4, 2, 1)
+    """
+    (*batch, rows) = counts
+    room = PARTITIONS // rows
+    return even(batch[-1], room) if batch and room else 1
 
 
 _MOST = 128 << 10

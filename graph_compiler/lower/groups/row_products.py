@@ -97,6 +97,7 @@ class RowProducts(ABC):
     device: DeviceProgram
     group: Group
     batch: list[int]
+    joined: int
     count: int
     total: int
     resident: list[Buffer]
@@ -155,7 +156,8 @@ class RowProducts(ABC):
     def is_straight(self) -> bool:
         """Whether no loop on the device goes through tiles of rows."""
         tiles = self.count // PARTITIONS
-        return max([0, *self.batch]) <= UNROLLED and tiles <= self.unrolled
+        *outer, last = [0, *self.batch]
+        return max(*outer, -(-last // self.joined), 0) <= UNROLLED and tiles <= self.unrolled
 
     @property
     def unrolled(self) -> int:

@@ -74,7 +74,7 @@ class RowGroupEmitter(ResidentRows):
         self.common: dict[int, dict[Any, Known]] = {}
 
     def _tiling(self, member: RowNest) -> Tiling:
-        rows = Axis(min(self.count, PARTITIONS), member.rows.strides)
+        rows = Axis(self.rows_at_once, member.rows.strides)
         operands = member.places[: 1 + len(member.loop.leaves)]
         on_chip = sum(place.buffer in self.group.written | self.shared for place in operands)
         room = tiling_room(member.loop, on_chip)
@@ -108,7 +108,7 @@ class RowGroupEmitter(ResidentRows):
         self.in_pieces = {b for b in self.group.written if self.group.is_in_pieces(b, least)}
         self.following = self._following_nests()
         self.divided = self._divided()
-        rows = min(self.count, PARTITIONS)
+        rows = self.rows_at_once
         self.added = added_rows(device, self.group.members, self.following, rows)
         fixed = self._fixed()
         members = self.group.members
@@ -177,10 +177,9 @@ class RowGroupEmitter(ResidentRows):
         """All rows of the elements of the batch that begin with an index."""
         builder = self.device.builder
         if len(index) < len(self.batch):
-            tiles = math.prod(self.batch) * -(-self.count // PARTITIONS)
-            limit = UNROLLED if tiles > _STRAIGHT else _STRAIGHT
+            limit = UNROLLED if self.tiles() > _STRAIGHT else _STRAIGHT
             last = len(index) == len(self.batch) - 1
-            several = self._elements() if last else 1
+            several = max(self._elements(), self.joined) if last else 1
             whole, left = divmod(self.batch[len(index)], several)
             for place in numbers(builder, whole, limit // several):
                 if last:
@@ -195,6 +194,11 @@ class RowGroupEmitter(ResidentRows):
     def _matrices(self, index: list[Any], several: int, fixed: Fixed) -> None:
         """All rows of so many elements of the batch, from one on."""
         builder = self.device.builder
+        if self.joined > 1:
+            loaded = self.loaded if self.is_straight() else {}
+            tile = GroupTile(index, 0, several * self.count, 1, loaded)
+            self._rows([tile], fixed, Right(self.group.members, index, 1))
+            return
         right = Right(self.group.members, index, several)
         if several > 1 or not self.is_straight():  # a loop's operands are loaded before it
             right.load()
@@ -226,7 +230,7 @@ class RowGroupEmitter(ResidentRows):
         device = self.device
         found: Fixed = {}
         known: dict[Any, ResidentOperand] = {}
-        rows = min(self.count, PARTITIONS)
+        rows = self.rows_at_once
         for number, member in enumerate(self.group.members):
             if not isinstance(member, RowNest):
                 continue
@@ -376,7 +380,8 @@ class RowGroupEmitter(ResidentRows):
                 operands.append(tiles[place.buffer])
                 offsets.append(place.offset // item_size(type))
             else:
-                stored = StoredOperand(device, place, type)
+                runs = None if initial or self.joined == 1 else member.runs(operand)
+                stored = StoredOperand(device, place, type, runs)
                 again = operand > 0 and not initial and self._is_read_again(member, operand)
                 operands.append(LoadedOperand(stored, tile.loaded) if again else stored)
                 offsets.append(0 if initial else member.start(operand, tile.index, tile.start))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from graph_compiler.lower.groups.members import RowProduct, folded_by_makers, is_column
 from graph_compiler.lower.groups.moments import moments
 from graph_compiler.lower.nests.columns import nest_ns
 from graph_compiler.lower.nests.evaluation import passes_of_engines
-from graph_compiler.lower.nests.nest import PARTITIONS, UNROLLED, Price, cost, engines_of
+from graph_compiler.lower.nests.nest import UNROLLED, Price, cost, engines_of
 from graph_compiler.lower.nests.plans import passes, types_of
 from graph_compiler.schedule.steps import item_size
 from graph_compiler.schedule.views import Buffer
@@ -32,7 +31,7 @@ def saved_ns(rows: RowGroupEmitter) -> float:
     as long in it as alone. Both engines share the nests around products."""
     group, device = rows.group, rows.device
     each = rows.each if rows.together else 1
-    blocks = math.prod(rows.batch) * -(-rows.count // (PARTITIONS * each))
+    blocks = rows.tiles(each)
     apart = vector = scalar = transfers = fixed = 0.0
     summed = folded_by_makers(group.members, ())
     products = any(isinstance(member, RowProduct) for member in group.members)
@@ -79,7 +78,7 @@ def saved_ns(rows: RowGroupEmitter) -> float:
 def _moving(rows: RowGroupEmitter, buffer: Buffer) -> float:
     """About how many ns it takes to load, or to store, all rows of a buffer, tile by tile."""
     group, target = rows.group, rows.device.target
-    tiles = math.prod(rows.batch) * -(-rows.count // (PARTITIONS * rows.each))
+    tiles = rows.tiles(rows.each)
     run = rows.each * group.steps[buffer] * item_size(group.types[buffer])
     is_straight = tiles * rows.each <= UNROLLED or rows.is_straight()
     static, dynamic = target.dma_trigger_static_ns.value, target.dma_trigger_dynamic_ns
@@ -89,7 +88,7 @@ def _moving(rows: RowGroupEmitter, buffer: Buffer) -> float:
 def _transfer_ns(rows: RowGroupEmitter, run: int) -> float:
     """About how many ns a transfer of a tile of rows takes, each so many bytes, without its
     trigger."""
-    target, partitions = rows.device.target, min(rows.count, PARTITIONS)
+    target, partitions = rows.device.target, rows.rows_at_once
     rate = target.dma_run_bytes_per_ns(run)
     one = target.dma_descriptor_ns.value + run / rate
     return partitions * one / engines_of(partitions, target)

@@ -107,6 +107,9 @@ class Nest:
         self, tiling: Tiling, offsets: Sequence[Any] | None = None, rolled: bool = True
     ) -> None:
         """All tiles. `offsets`: where the operands' elements begin, in elements behind them."""
+        if tiling.around is not None:
+            self._of_two_dimensions(tiling).emit(replace(tiling, around=None), offsets, rolled)
+            return
         fold = self.loop.fold is not None
         self.fixed = {}
         self.known = None if rolled else dict.fromkeys(_of_rows_alone(self.loop, tiling))
@@ -137,6 +140,17 @@ class Nest:
             self.output.keep(whole, pattern, tile.offsets[0])
 
         each_tile(self.device.builder, tiling, visit, offsets=offsets, rolled=rolled, arrive=load)
+
+    def _of_two_dimensions(self, tiling: Tiling) -> Nest:
+        """The nest whose operands have two dimensions along partitions."""
+        assert tiling.around is not None
+        operands: list[NestOperand] = []
+        for operand, distance in zip((self.output, *self.leaves), tiling.around.strides):
+            assert isinstance(operand, StoredOperand)
+            operands.append(operand._replace(runs=(tiling.partition.count, distance)))
+        if self.loop.fold is not None:
+            operands.append(self.initial)
+        return Nest(self.device, self.loop, operands, self.on_scalar)
 
     def _ordered(self, tiling: Tiling) -> tuple[Outer, ...]:
         """The loops, those inside along which most elements of leaves are the same."""

@@ -1,8 +1,8 @@
 """Tiling of a loop nest over strided operands into [partitions, free ...].
 
-One dimension of the nest lies along partitions, the innermost others are free dimensions of a
-tile, and those left are loops around it. Dimensions are chosen by what the tiles cost: descriptors
-of their transfers and passes of the engines.
+One dimension of the nest lies along partitions, or two that are too short to fill them alone; the
+innermost others are free dimensions of a tile, and those left are loops around it. Dimensions are
+chosen by what the tiles cost: descriptors of their transfers and passes of the engines.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import Any, NamedTuple
 
 from graph_compiler.lower.sizes import PARTITIONS
@@ -51,23 +52,28 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Outer:
-    """A loop around tiles: over blocks of an axis. `target`: of "partition", or the number of the
-    free dimension whose blocks they are; None where the axis is taken one element at a time."""
+    """A loop around tiles: over blocks of an axis. `target`: 0 of partitions, or the number of the
+    free dimension whose blocks they are; None where the axis is taken one element at a time.
+    `each`: partitions that an element of the axis has."""
 
     axis: Axis
     block: int
     target: int | None
+    each: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
     """`partition` and `free` as a whole tile has them; `outer`, outermost first. The dimension 0 of
-    a tile is the partition, free ones follow; the reduced ones come last."""
+    a tile is the partition, free ones follow; the reduced ones come last. `around`: the axis of
+    which partitions have several elements, each with all of `partition`; None where they have
+    one."""
 
     partition: Axis
     free: tuple[Axis, ...]
     outer: tuple[Outer, ...]
     sizes: tuple[int, ...]
+    around: Axis | None = None
     rest: Rest | None = None
     """What is left where partitions do not divide the nest."""
 
@@ -133,6 +139,8 @@ def tilings(
     if not candidates:
         yield tiled(one, list(axes), room)
         return
+    if not partition_reduced:
+        yield from _in_pairs(axes, candidates, room)
     for place in candidates:
         axis = axes[place]
         others = [*axes[:place], *axes[place + 1 :]]
@@ -146,6 +154,29 @@ def tilings(
             yield tiled(step, rest, room)
         if axis.count > PARTITIONS and rows < PARTITIONS and not axis.reduced:
             yield _with_rest(axes, place, room)
+
+
+def _in_pairs(axes: Sequence[Axis], candidates: Sequence[int], room: int) -> Iterator[Tiling]:
+    """Partitions have several elements of one axis, and of each of them all of another one, or
+    every so manieth element of it."""
+    for around, inside in permutations(candidates, 2):
+        axis, inner = axes[around], axes[inside]
+        rows = divisor(inner.count, PARTITIONS // 2)
+        if axis.count < 2 or rows < 2:
+            continue
+        each = inner.count // rows
+        block = even(axis.count, PARTITIONS // rows)
+        partition = Axis(rows, tuple(each * stride for stride in inner.strides))
+        left = [
+            replace(one, count=each) if place == inside else one
+            for place, one in enumerate(axes)
+            if place != around and (place != inside or each > 1)
+        ]
+        tiling = tiled(partition, left, room)
+        outer = tiling.outer
+        if block < axis.count:
+            outer = (Outer(axis, block, 0, rows), *outer)
+        yield replace(tiling, outer=outer, sizes=(block * rows, *tiling.sizes[1:]), around=axis)
 
 
 def _with_rest(axes: Sequence[Axis], place: int, room: int) -> Tiling:
@@ -327,7 +358,7 @@ def each_tile(
         def one(index: Any, size: int) -> None:
             changed = list(sizes)
             if item.target is not None:
-                changed[item.target] = size
+                changed[item.target] = size * item.each
             moved = tuple(
                 offset + index * (item.block * stride) if stride else offset
                 for offset, stride in zip(offsets, item.axis.strides)

@@ -43,11 +43,14 @@ class NestOperand(Protocol):
 
 
 class StoredOperand(NamedTuple):
-    """Elements of a type behind a place in HBM."""
+    """Elements of a type behind a place in HBM. `runs`: where partitions have two dimensions, how
+    many have elements of the inner one, at the distance that a pattern says, and how far apart
+    those of the outer one are."""
 
     device: DeviceProgram
     place: Place
     type: str
+    runs: tuple[int, int] | None = None
 
     @property
     def is_stored(self) -> bool:
@@ -62,7 +65,12 @@ class StoredOperand(NamedTuple):
         return False
 
     def elements(self, pattern: Pattern, offset: Any) -> NkiTensor:
-        """The elements where they are."""
+        """The elements where they are; two dimensions lie along the partitions where there are
+        `runs`."""
+        if self.runs is not None:
+            (step, rows), *inner = pattern
+            count, distance = self.runs
+            pattern = [(distance, rows // count), (step, count), *inner]
         return self.device.elements(self.place, self.type, pattern, offset)
 
     def leaf(self, pattern: Pattern, offset: Any) -> NkiTensor:
@@ -159,7 +167,7 @@ class LoadedOperand(NamedTuple):
         return False
 
     def leaf(self, pattern: Pattern, offset: Any) -> NkiTensor:
-        key = self.stored.place, self.stored.type, tuple(pattern), offset
+        key = self.stored, tuple(pattern), offset
         if key not in self.tiles:
             self.tiles[key] = self.stored.leaf(pattern, offset)
         return self.tiles[key]
