@@ -119,12 +119,16 @@ def _doubled(text: Text, x: str, axis: int, fold: str | None, window: tuple[int,
 _SHORT = 8
 """Elements along a dimension up to which windows that overlap are taken apart."""
 
+_BESIDE = 4
+"""The same of windows of several dimensions that do not overlap: fewer of their dimensions would
+be those of a tile."""
+
 _IDENTITIES = {"maximum": -np.inf, "minimum": np.inf, "add": 0.0}
 """Folds of floats that are taken apart, and numbers that change nothing."""
 
 
 def short_windows(scheduler: Scheduler, node: Node) -> Lazy | None:
-    """Overlapping windows of floats, dimension by dimension: the first elements of the windows
+    """Short windows of floats, dimension by dimension: the first elements of the windows
     along one, the second ones, and so on are views that go element by element. So each row is
     loaded in one run, and nothing for each window. None of others."""
     item = node.instruction
@@ -136,8 +140,11 @@ def short_windows(scheduler: Scheduler, node: Node) -> Lazy | None:
         return None
     operand, initial = node.operands
     plain = PRIMITIVE_TYPES[node.type].is_float and operand.type == node.type
+    sizes = [part.size for part in parts if part.size > 1]
     overlap = any(part.size > part.stride for part in parts)
-    if not plain or not overlap or max(part.size for part in parts) > _SHORT:
+    if not plain or max(sizes, default=0) > (_SHORT if overlap else _BESIDE):
+        return None
+    if not overlap and len(sizes) < 2:
         return None
     if 0 in operand.dims or any(low < 0 or high < 0 for low, high, _ in edges):
         return None
@@ -147,11 +154,11 @@ def short_windows(scheduler: Scheduler, node: Node) -> Lazy | None:
     # Edges are elements only where each adds something; gaps always are.
     filled = edges if fold == "add" and not neutral else [(0, 0, gap) for *_, gap in edges]
     if any(any(edge) for edge in filled):
-        sizes = tuple(
+        padded_sizes = tuple(
             low + high + size + (size - 1) * gap
             for size, (low, high, gap) in zip(value.dims, filled)
         )
-        value = padded(program, value, start, filled, sizes)
+        value = padded(program, value, start, filled, padded_sizes)
     wide = "f32" if fold == "add" else node.type
     for axis, part in enumerate(parts):
         low, high = (a - b for a, b in zip(edges[axis][:2], filled[axis][:2]))

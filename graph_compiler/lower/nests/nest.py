@@ -159,7 +159,8 @@ def tilings(
 def _in_pairs(axes: Sequence[Axis], candidates: Sequence[int], room: int) -> Iterator[Tiling]:
     """Partitions have several elements of one axis, and of each of them all of another one, or
     every so manieth element of it."""
-    for around, inside in permutations(candidates, 2):
+    ascending = [place for place in candidates if min(axes[place].strides) >= 0]
+    for around, inside in permutations(ascending, 2):
         axis, inner = axes[around], axes[inside]
         rows = divisor(inner.count, PARTITIONS // 2)
         if axis.count < 2 or rows < 2:
