@@ -15,6 +15,7 @@ import numpy as np
 import nki.language as nl
 from graph_compiler.host_kernels.movement import DynamicCopy
 from graph_compiler.lower.device import DeviceProgram
+from graph_compiler.lower.movement.tables import look_up, table_of
 from graph_compiler.lower.nests.nest import PARTITIONS, numbers
 from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.schedule.steps import Place, place_of
@@ -46,6 +47,20 @@ def emit_dynamic_copy(device: DeviceProgram, step: DynamicCopy, words: Sequence[
         return
     sizes, found = collapsed(step.batch, [step.batch_outside, step.batch_inside, step.batch_starts])
     batch = list(zip(sizes, *found)) or [(1, 0, 0, 0)]
+    table = table_of(device.target, step, batch)
+    if table is not None:
+        ((_, _, apart, between),) = batch
+
+        def distances(first: int, rows: int, each: int) -> NkiTensor:
+            pattern = [(between * each, rows), (between, each)]
+            found = [
+                indices_of(device, place, type, pattern, first * between)
+                for place, type in zip(starts, types)
+            ]
+            return clamped(found, scales, room)
+
+        look_up(device, table, (mover.type, array, block), apart, distances)
+        return
     *outer, last = batch
 
     def rows(items: Sequence[tuple[int, ...]], at: Any, to: Any, index: Any) -> None:
