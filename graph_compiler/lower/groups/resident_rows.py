@@ -36,6 +36,10 @@ class ResidentRows(RowProducts):
         self.group = group
         *self.batch, self.count = group.counts
         self.total = math.prod(group.counts)
+        nests = [member for member in group.members if isinstance(member, RowNest)]
+        alone = len(nests) == len(group.members)
+        self.joined = joined_elements(group.counts) if alone else 1
+        self.rows_at_once = min(self.joined * self.count, PARTITIONS)
         own = Counter(buffer for member in group.members for buffer in member.reads)
         self.inside = {
             buffer
@@ -48,10 +52,6 @@ class ResidentRows(RowProducts):
             if own[buffer] > 1 or buffer in group.written or self._held(buffer)
         }
         made = group.written - group.apart
-        nests = [member for member in group.members if isinstance(member, RowNest)]
-        alone = len(nests) == len(group.members)
-        self.joined = joined_elements(group.counts) if alone else 1
-        self.rows_at_once = min(self.joined * self.count, PARTITIONS)
         widest = max((math.prod(a.count for a in nest.inner) for nest in nests), default=0)
         flat = all(len(nest.inner) < FREE_RANK for nest in nests)
         short = _SHORT_MOMENTS if moments(device, group.members) else _SHORT
