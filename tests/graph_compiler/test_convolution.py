@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import graph_compiler
+from graph_compiler.lower.products.bands import Band
 from graph_compiler.lower.products.images import Images
+from graph_compiler.lower.products.loaded_bands import FetchedBand, LoadedBands
 from graph_compiler.options import GraphOptions
 from graph_compiler.timing import static_timeline
 from isa.enums import Engine
@@ -108,6 +110,31 @@ def test_tiles_of_few_outputs_are_multiplied_beside_one_another(
     assert {(tile.column, tile.columns) for tile in tiles} == {
         (column, side) for column in range(0, 128, side)
     }
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("outputs", [5, 130])
+def test_images_in_several_bands(
+    outputs: int, first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is loaded while the ones before it are brought to their places and multiplied."""
+    monkeypatch.setattr("graph_compiler.lower.products.image_plans.IMAGES", 120)
+    monkeypatch.setattr("graph_compiler.lower.products.strips.plan_of", lambda *_: None)
+    bands: list[Band] = []
+    fetched = LoadedBands.fetched
+
+    def noted(self: LoadedBands, band: Band, beside: Any) -> FetchedBand:
+        bands.append(band)
+        return fetched(self, band, beside)
+
+    monkeypatch.setattr(LoadedBands, "fetched", noted)
+    x, b, k, q = operands(outputs, 1)
+    compiled = graph_compiler.compile(graph(outputs, 1, first, ROWS), "trn2")
+    assert len(bands) >= 6
+    (found,) = compiled(*in_order(x, b, k, q, first))
+    found = found.transpose(0, 2, 3, 1) if first else found
+    wanted = np.maximum(convolved(x, k, 1) + b, 0)
+    assert np.all(np.abs(found - wanted) <= 1e-5 * convolved(np.abs(x), np.abs(k), 1) + 1e-5)
 
 
 @pytest.mark.parametrize("cores", [1, 2])

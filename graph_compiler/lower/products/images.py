@@ -28,7 +28,7 @@ from graph_compiler.lower.products.bands import (
     tiles_of,
 )
 from graph_compiler.lower.products.image_plans import KERNEL, SUMMED_TILES, PlannedImages
-from graph_compiler.lower.products.loaded_bands import AT_ONCE, LoadedBands
+from graph_compiler.lower.products.loaded_bands import AT_ONCE, FetchedBand, LoadedBands
 from graph_compiler.lower.products.results import OUTPUT, Cells, ConvolutionResults, Sums, unit
 from graph_compiler.lower.products.transposes import into_bank
 from graph_compiler.lower.products.weights import Weights, groups_of
@@ -129,17 +129,29 @@ class Images(PlannedImages):
             self.results.load_rows(first + start, size, True)
 
     def _bands(self, bands: list[Band], kernel: _Kernel, outputs: tuple[int, int]) -> None:
-        """Bands one after another, each loaded before the products of the one before it. The
-        second one comes behind those of the first, unless it needs no long kernel and goes to
-        further partitions, for which it takes other ways than those of the tensor engine."""
+        """Bands one after another, each in its place before the products of the one before it, and
+        loaded before that one is in its place: what goes to further partitions holds up no loads.
+        The second one comes behind the products of the first, unless it needs no long kernel and
+        goes to further partitions, for which it takes other ways than those of the tensor
+        engine."""
         short = math.prod(self.step.kernel.dims) < math.prod(self.step.image.dims)
         first = 0 if self.bands.shifted and short else 1
+        fetched: list[FetchedBand] = []
+
+        def fetch(end: int) -> None:
+            for band in bands[len(fetched) : end]:
+                fetched.append(self.bands.fetched(band, kernel.more))
+
         ahead: list[NkiTensor] = []
         for number, band in enumerate(bands):
-            loaded = ahead or self.bands.loaded(band, kernel.more)
+            fetch(number + 1)
+            loaded = ahead or self.bands.placed(fetched[number])
             own = kernel.whole()
-            again = first <= number < len(bands) - 1
-            ahead = self.bands.loaded(bands[number + 1], kernel.more) if again else []
+            ahead = []
+            if first <= number < len(bands) - 1:
+                fetch(number + (2 if number == first else 3))
+                ahead = self.bands.placed(fetched[number + 1])
+                fetch(number + 3)
             self._band(band, loaded, own, outputs)
 
     def _band(

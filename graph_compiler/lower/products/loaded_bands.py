@@ -8,8 +8,9 @@ its place is.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graph_compiler.lower.nests.nest import engines_of
 from graph_compiler.lower.nests.operands import StoredOperand
@@ -58,6 +59,14 @@ AT_ONCE = 4 << 10
 """Bytes of a partition that a transfer of pixels has."""
 
 
+class FetchedBand(NamedTuple):
+    """A band whose elements come from memory: `tiles` that it will be in, and `put`, what brings
+    each part of what was loaded to its place there."""
+
+    tiles: list[NkiTensor]
+    put: list[Callable[[], None]]
+
+
 class LoadedBands:
     """The image of a convolution, of which bands so wide are loaded."""
 
@@ -78,14 +87,14 @@ class LoadedBands:
         self.size = item_size(step.image.type)
         self.image = StoredOperand(device, place_of(step.image), step.image.type)
 
-    def loaded(self, band: Band, beside: Callable[[], Any]) -> list[NkiTensor]:
-        """[partitions, images, rows, columns] of each part of the features, edges included.
-        `beside` loads parts of the kernel, each behind a part of the features, or behind pixels
-        from those on that the first products are of (`early` rows of the band)."""
-        device = self.device
+    def fetched(self, band: Band, beside: Callable[[], Any]) -> FetchedBand:
+        """Tiles [partitions, images, rows, columns] of each part of the features, and what of the
+        image they will have, loaded. `beside` loads parts of the kernel, each behind a part of the
+        features, or behind pixels from those on that the first products are of (`early` rows of the
+        band)."""
         high = reach(band.rows, self.down)
         tiles = [
-            device.tile((part.partitions, band.images, high, self.wide), self.dtype)
+            self.device.tile((part.partitions, band.images, high, self.wide), self.dtype)
             for part in self.parts
         ]
         rows = inside(band.row * self.down.stride, high, self.step.image.dims[1], self.down)
@@ -93,13 +102,20 @@ class LoadedBands:
         # The last columns of the window have a copy of what the part before them has.
         own = [(part, tile) for part, tile in zip(self.parts, tiles) if not part.begin]
         firsts = [(part, tile[: part.count]) for part, tile in own]
+        put: list[Callable[[], None]] = []
         for _, tile in firsts:
-            self._edges(tile, rows, columns)
+            put.append(partial(self._edges, tile, rows, columns))
         if rows.number and columns.number:
-            if self.step.image.strides[3] == 1 or self.features == 1:
-                self._by_pixels(band, firsts, rows, columns, beside)
-            else:
-                self._by_planes(band, firsts, rows, columns, beside)
+            by_pixels = self.step.image.strides[3] == 1 or self.features == 1
+            load = self._by_pixels if by_pixels else self._by_planes
+            put += load(band, firsts, rows, columns, beside)
+        return FetchedBand(tiles, put)
+
+    def placed(self, band: FetchedBand) -> list[NkiTensor]:
+        """The tiles of a band, with all in its place, edges included."""
+        tiles = band.tiles
+        for step in band.put:
+            step()
         pieces = _PIECES
         if self.begun:
             shifts = sum(part.down * part.across - 1 for part in self.parts)
@@ -206,7 +222,7 @@ class LoadedBands:
         rows: BandPart,
         columns: BandPart,
         beside: Callable[[], Any],
-    ) -> None:
+    ) -> Iterator[Callable[[], None]]:
         """From memory in which a feature's pixels are neighbours: in runs of rows, and then to
         their places."""
         device, strides = self.device, self.step.image.strides
@@ -236,7 +252,7 @@ class LoadedBands:
             place = self._place(
                 tile, (0, band.images), (rows, 0, rows.number), (columns, 0, columns.number)
             )
-            device.builder.emit("tensor_copy", dst=place, src=loaded)
+            yield partial(self._copied, place, loaded)
 
     def _by_pixels(
         self,
@@ -245,7 +261,7 @@ class LoadedBands:
         rows: BandPart,
         columns: BandPart,
         beside: Callable[[], Any],
-    ) -> None:
+    ) -> Iterator[Callable[[], None]]:
         """From memory in which a pixel's features are neighbours: turned by the tensor engine."""
         device, strides = self.device, self.step.image.strides
         cut, follow = self._cut(band.images, rows.number, columns.number)
@@ -263,15 +279,27 @@ class LoadedBands:
             (image, row, _), (images, high, _), *_ = joined(some)
             if image + images > 1 or rows.to + row + high >= self.early:
                 beside()
-            most = BANK // (PARTITIONS * self.size)
-            for start in range(0, len(some), most):
-                few = some[start : start + most]
-                for part, tile in tiles:
-                    own = slice(part.first, part.first + part.count)
-                    pixels = [loaded[:, start + number, own] for number in range(len(few))]
-                    bank = into_bank(device, pixels)
-                    place = self._places_of(tile, few, rows, columns)
-                    device.builder.emit("tensor_copy", dst=place, src=bank.reshape(place.shape))
+            yield partial(self._turned, loaded, some, tiles, (rows, columns))
+
+    def _copied(self, place: NkiTensor, source: NkiTensor) -> None:
+        self.device.builder.emit("tensor_copy", dst=place, src=source)
+
+    def _turned(
+        self,
+        loaded: NkiTensor,
+        some: list[BandTile],
+        tiles: list[tuple[KernelPart, NkiTensor]],
+        inner: tuple[BandPart, BandPart],
+    ) -> None:
+        """Pixels [pixels, tiles, features] to their places, with features along partitions."""
+        most = BANK // (PARTITIONS * self.size)
+        for start in range(0, len(some), most):
+            few = some[start : start + most]
+            for part, tile in tiles:
+                own = slice(part.first, part.first + part.count)
+                pixels = [loaded[:, start + number, own] for number in range(len(few))]
+                place = self._places_of(tile, few, *inner)
+                self._copied(place, into_bank(self.device, pixels).reshape(place.shape))
 
     def _cut(
         self, images: int, rows: int, columns: int
