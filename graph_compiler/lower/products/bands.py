@@ -9,6 +9,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graph_compiler.lower.nests.nest import PARTITIONS, even
+from graph_compiler.lower.sizes import BIT_FOR_BIT
 from isa.array_tiles import ARRAY_SIDE, least_side
 
 if TYPE_CHECKING:
@@ -277,9 +278,12 @@ def load_cycles(target: Target, size: int) -> float:
 
 
 def turning_passes(size: int, target: Target) -> float:
-    """Passes of the tensor engine that turn elements of so many bytes: of fp32 half of those of
-    products (SDK nki/guides/architecture/trainium2_arch.rst, transposes)."""
-    return target.fp32_matmul_passes.value / 2 if size == 4 else 1.0
+    """Passes of the tensor engine that turn elements of so many bytes: of fp32 two, one for each
+    half, where bits pass as they are (`DeviceProgram.transpose`), else as many as of products
+    (isa/machine/costs.py, TRANSPOSE_STATIONARY)."""
+    if size < 4:
+        return 1.0
+    return 2.0 if target.generation >= BIT_FOR_BIT else target.fp32_matmul_passes.value
 
 
 def runs_of(

@@ -21,9 +21,8 @@ from graph_compiler.lower.nests.operands import StoredOperand
 from graph_compiler.lower.products.bands import (
     COLUMNS,
     INSTRUCTIONS,
-    LOADED,
-    SWITCH,
     inside,
+    product_cycles,
     reach,
     turning_passes,
 )
@@ -106,12 +105,8 @@ def _plan(step: ConvolutionStep, target: Target, together: int, shifts: int) -> 
     transposed = transposed_of(own)
     images = min(batch, PARTITIONS // transposed) if own == rows else 1
     tiles = -(-batch // images) * -(-rows // own) * -(-columns // together)
-    passes, load, size = 1.0, 0.0, item_size(step.image.type)
-    if size == 4:
-        passes = target.fp32_matmul_passes.value
-        load = LOADED * passes
-    width = together * outputs
-    products = tiles * groups * (load * images * own + passes * width + SWITCH)
+    size, width = item_size(step.image.type), together * outputs
+    products = tiles * groups * product_cycles(target, images * own, width, size)
     turns = tiles * images * transposed
     copied = (turns + tiles * width) / 2  # by two engines
     vector = target.clock_ghz(Engine.vector)

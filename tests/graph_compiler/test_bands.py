@@ -1,0 +1,53 @@
+"""Prices of products and of turning pixels, against the table of costs of instructions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from graph_compiler.lower.products.bands import beside_cycles, product_cycles, turning_passes
+from graph_compiler.lower.sizes import BIT_FOR_BIT
+from isa.access import AccessPattern
+from isa.array_tiles import WHOLE_ARRAY
+from isa.dtypes import DTYPES
+from isa.enums import Engine, Memory
+from isa.machine.tensor import MultiplyMoving, TransposeStationary
+from isa.spec import Instruction
+from isa.target import TARGETS
+
+
+def cycles(row: Any, *values: object, target: str) -> float:
+    return float(row.cost.cycles(Instruction(row, Engine.tensor, values), TARGETS[target]))
+
+
+def columns(memory: Memory, count: int, dtype: str) -> AccessPattern:
+    return AccessPattern(memory, dtype, 0, ((1, count),), 0, 128)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_turning_takes_what_instructions_cost(dtype: str, target: str) -> None:
+    """Of fp32 two instructions where 16-bit halves pass as they are."""
+    size, generation = DTYPES[dtype].size, TARGETS[target].generation
+    own, count = dtype, 1
+    if size == 4 and generation >= BIT_FOR_BIT:
+        own, count = "uint16", 2
+    turned = columns(Memory.psum, 128, own)
+    each = cycles(TransposeStationary, turned, 0, generation < 3, target=target)
+    assert turning_passes(size, TARGETS[target]) * 128 == count * each
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_products_take_what_instructions_cost(dtype: str, target: str) -> None:
+    views = columns(Memory.psum, 512, "float32"), columns(Memory.sbuf, 512, dtype)
+    each = cycles(MultiplyMoving, *views, True, WHOLE_ARRAY, target=target)
+    found = product_cycles(TARGETS[target], 0, 512, DTYPES[dtype].size)
+    assert found == pytest.approx(each, rel=0.02)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_products_beside_one_another_take_as_long_as_the_longest(target: str) -> None:
+    one, all = (beside_cycles(TARGETS[target], 20, own, 4) for own in ([512], [512, 400, 512]))
+    assert one <= all < 1.5 * one
