@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from graph_compiler.lower.products.convolution import ConvolutionStep
 
 
+_AT_ONCE = 192 << 10
+"""Bytes that a transfer of lines of the window has: shorter ones take longer to start than to move
+(`isa/target.py`, DGE)."""
+
+
 def groups_of(part: KernelPart, high: int) -> Iterator[tuple[int, int]]:
     """The first places of a window of so many rows that products of a part begin with."""
     yield from product(range(0, high, part.down), range(part.begin, part.end, part.step))
@@ -60,31 +65,39 @@ class Weights:
             rows = slice(slot.start, slot.start + slot.features)
             here = -(-(self.high - slot.down) // part.down)
             wide = -(-(part.end - part.begin - slot.across) // part.step)
-            lines = [grid[rows, line, :wide, :] for line in range(here if wide > 0 else 0)]
-            self._rows(part, (first, count), lines, (slot.down, part.begin + slot.across))
+            if wide > 0:
+                target = grid[rows, :here, :wide, :]
+                self._rows(part, (first, count), target, (slot.down, part.begin + slot.across))
         return tile
 
     def _rows(
         self,
         part: KernelPart,
         outputs: tuple[int, int],
-        lines: list[NkiTensor],
+        target: NkiTensor,
         place: tuple[int, int],
     ) -> None:
-        """[features, places, outputs] of lines of the window, from a place on: the products with
-        the first ones need not wait for all."""
+        """[features, lines, places, outputs] of the window from a place on, some lines at a time:
+        the products with the first ones need not wait for all."""
         (first, count), strides = outputs, self.strides
+        features, high, wide, _ = target.shape
         begin = place[0] * strides[0] + place[1] * strides[1]
         begin += part.first * strides[2] + first * strides[3]
         step = part.step if self.together.count == 1 else 1
-        for number, line in enumerate(lines):
+        line = features * wide * count * DTYPE_ROWS[self.source.dtype].size
+        most = max(1, _AT_ONCE // line)
+        for number in range(0, high, most):
+            lines = min(most, high - number)
             pattern = [
-                (strides[2], line.shape[0]),
-                (step * strides[1], line.shape[1]),
+                (strides[2], features),
+                (part.down * strides[0], lines),
+                (step * strides[1], wide),
                 (strides[3], count),
             ]
             own = begin + number * part.down * strides[0]
-            self.device.copy(line, self.source.elements(pattern, own))
+            kept = [pair for at, pair in enumerate(pattern) if at in (0, 3) or pair[1] > 1]
+            source = self.source.elements(kept, own)
+            self.device.copy(target[:, number : number + lines, :, :], source)
 
     def _transposed(self, part: KernelPart, first: int, tile: NkiTensor) -> None:
         """The same of a kernel in whose memory outputs come first."""
@@ -172,8 +185,7 @@ class Weights:
                 rows = slice(slot.start, slot.start + slot.features)
                 own = slice(margin - slot.across, margin - slot.across + self.wide)
                 here = range(-(-(self.high - slot.down) // part.down))
-                targets = [plain[rows, line, own, :] for line in here]
-                self._rows(part, (first, count), targets, (slot.down, 0))
+                self._rows(part, (first, count), plain[rows, : len(here), own, :], (slot.down, 0))
         columns = self.together.count
         tile = device.tile((part.partitions, lines, across, columns, count), self.source.dtype)
         device.builder.emit("memset", dst=tile, value=0.0, engine=Engine.gpsimd)
