@@ -35,7 +35,7 @@ from graph_compiler.lower.expansions.windows import long_windows, select_and_sca
 from graph_compiler.lower.in_turns import TakeTurns
 from graph_compiler.lower.kernels import native_kernel
 from graph_compiler.lower.limits import PlanLimits
-from graph_compiler.lower.movement import known_places
+from graph_compiler.lower.movement import affine_places, known_places
 from graph_compiler.lower.movement.cumulative import cumulative
 from graph_compiler.lower.movement.narrow_sorts import narrow_sort
 from graph_compiler.lower.nests.arithmetic import FORMS, tile_attribute, tile_operands
@@ -213,7 +213,11 @@ _HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "dynamic-slice": _from_ascending(dynamic_slice),
     "dynamic-update-slice": dynamic_update_slice,
     "gather": expansions.first_of(
-        of_elements, known_places.gather, of_columns, _from_ascending(placement.gather)
+        affine_places.gather,
+        of_elements,
+        known_places.gather,
+        of_columns,
+        _from_ascending(placement.gather),
     ),
     "scatter": ordering.scatter,
     "sort": expansions.first_of(narrow_sort, _from_ascending(ordering.sort, every=True)),

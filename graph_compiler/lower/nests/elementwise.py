@@ -12,18 +12,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import nki.language as nl
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.nests.arithmetic import Value
 from graph_compiler.lower.nests.boxes import emit_permuted
 from graph_compiler.lower.nests.evaluation import as_tile, evaluate, to_sizes
 from graph_compiler.lower.nests.nest import NestTile, Outer, Tiling, each_tile, full_pattern
-from graph_compiler.lower.nests.operands import NestOperand, StoredOperand, stored
+from graph_compiler.lower.nests.operands import (
+    NestOperand,
+    StoredOperand,
+    overlaps,
+    run_of,
+    stored,
+)
 from graph_compiler.lower.nests.permutation import permutation_of
 from graph_compiler.lower.nests.plans import is_move, plan, sums_across, types_of
 from graph_compiler.lower.nests.row_folds import Folding
 from graph_compiler.lower.sizes import widens
-from graph_compiler.schedule.steps import Place
+from graph_compiler.schedule.steps import Place, item_size
 from graph_compiler.schedule.views import row_major
 from nki.ir.views.tensor import NkiTensor
 
@@ -196,13 +203,15 @@ class Nest:
             for several in [[axis for axis in tiling.free if axis.count > 1]]
         )
         by_way = one != other or tiling.partition.strides[1] < 0
+        size, short = item_size(self.type), self.device.target.dma_short_run_bytes.value
 
         def visit(tile: NestTile) -> None:
             pattern = full_pattern(tiling, tile, 1)
-            move = source.leaf if by_way else source.elements
-            output.keep(
-                move(pattern, tile.offsets[1]), full_pattern(tiling, tile, 0), tile.offsets[0]
-            )
+            again = overlaps(pattern) and run_of(pattern) * size < short
+            move = source.leaf if by_way or again else source.elements
+            value = move(pattern, tile.offsets[1])
+            value = nl.copy(value) if again else value  # in runs
+            output.keep(value, full_pattern(tiling, tile, 0), tile.offsets[0])
 
         each_tile(self.device.builder, tiling, visit, offsets=offsets)
 

@@ -295,7 +295,8 @@ def _neighbours(tiling: Tiling, operand: int, moved: bool) -> tuple[int, int]:
     too."""
     dims = [*zip(tiling.free, tiling.sizes[1:])]
     steps, step = {}, 1
-    for axis, block in sorted(dims, key=lambda dim: abs(dim[0].strides[1])) if moved else ():
+    inner_first = [*reversed(dims)]
+    for axis, block in sorted(inner_first, key=lambda d: abs(d[0].strides[1])) if moved else ():
         steps[axis] = step
         step *= block
     found = 1

@@ -5,6 +5,7 @@ A pattern is (stride, count) of each dimension of a tile, the partition's first,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -79,6 +80,12 @@ class StoredOperand(NamedTuple):
             offset += sum(pattern[axis][0] * (pattern[axis][1] - 1) for axis in backward)
             pattern = [pattern[0], *((abs(stride), count) for stride, count in pattern[1:])]
         order = _order(pattern)
+        if overlaps(pattern):
+            whole = self.device.tile((pattern[0][1], _span(pattern)), self.dtype)
+            self._load(whole, [pattern[0], (1, whole.shape[1])], offset)
+            row, *inner = pattern
+            own = [[stride, count] for stride, count in inner]
+            return _turned(whole.ap([[whole.shape[1], row[1]], *own], 0), backward)
         if order is None:
             tile = self.device.tile([count for _, count in pattern], self.dtype)
             self._load(tile, pattern, offset)
@@ -119,6 +126,29 @@ class StoredOperand(NamedTuple):
 
     def take(self, value: NkiTensor, pattern: Pattern, offset: Any) -> None:
         self.keep(value, pattern, offset)
+
+
+def overlaps(pattern: Pattern) -> bool:
+    """Whether a partition has some elements several times, at different places: those between the
+    first and the last one are fewer."""
+    inner = [(abs(stride), count) for stride, count in pattern[1:] if count > 1]
+    repeats = any(stride == 0 for stride, _ in inner)
+    return not repeats and _span(pattern) < math.prod(count for _, count in inner)
+
+
+def run_of(pattern: Pattern) -> int:
+    """How many elements of a partition follow one another in memory as in a tile."""
+    run = 1
+    for stride, count in reversed(pattern[1:]):
+        if count > 1 and stride != run:
+            break
+        run *= count
+    return run
+
+
+def _span(pattern: Pattern) -> int:
+    """Elements of a partition from the first to the last one."""
+    return 1 + sum((count - 1) * abs(stride) for stride, count in pattern[1:])
 
 
 def _order(pattern: Pattern) -> tuple[int, ...] | None:
