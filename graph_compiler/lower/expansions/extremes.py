@@ -112,11 +112,18 @@ def _first(text: Text, x: str, extremes: str, axis: int) -> str:
     chosen = text.compare("EQ", x, extremes)
     if PRIMITIVE_TYPES[type].is_float:
         chosen = text.apply("or", chosen, text.compare("NE", x, x))
-    places = text.add("s32", dims, "iota", [], f"iota_dimension={axis}")
-    found = text.apply("select", chosen, places, text.number("s32", dims[axis], dims))
-    more = f"dimensions={braces([axis])}, to_apply={text.combiner('minimum', 's32')}"
+    # Engines fold columns of floats, whose rows they compare one after another.
+    number = "f32" if axis < len(dims) - 1 and dims[axis] <= _EXACT else "s32"
+    places = text.add(number, dims, "iota", [], f"iota_dimension={axis}")
+    found = text.apply("select", chosen, places, text.number(number, dims[axis], dims))
+    more = f"dimensions={braces([axis])}, to_apply={text.combiner('minimum', number)}"
     kept = [size for place, size in enumerate(dims) if place != axis]
-    return text.add("s32", kept, "reduce", [found, text.number("s32", dims[axis])], more)
+    first = text.add(number, kept, "reduce", [found, text.number(number, dims[axis])], more)
+    return text.convert(first, "s32")
+
+
+_EXACT = 1 << 24
+"""Integers up to which fp32 has all of them."""
 
 
 def places_of_extremes(scheduler: Scheduler, node: Node) -> Any:
