@@ -50,6 +50,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="compare native code with NumPy in every generated case",
     )
     parser.addoption(
+        "--all-cases",
+        action="store_true",
+        help="run every combination of parameters, not only enough to have each value of each",
+    )
+    parser.addoption(
         "--site",
         type=Path,
         metavar="PATH",
@@ -78,6 +83,24 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     alone for files that are named, so that debuggers work. Memory is meant for two at a time."""
     named = config.args_source is pytest.Config.ArgsSource.ARGS
     return 2 if not named and (os.cpu_count() or 1) > 1 else 0
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    from combinations import MARK
+
+    config.addinivalue_line("markers", f"{MARK}: runs with --all-cases only")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what `combinations.combined` marks, but for cases that are named."""
+    if config.getoption("--all-cases") or any("[" in argument for argument in config.args):
+        return
+    from combinations import MARK
+
+    further = [item for item in items if item.get_closest_marker(MARK)]
+    if further:
+        config.hook.pytest_deselected(items=further)
+        items[:] = [item for item in items if not item.get_closest_marker(MARK)]
 
 
 GROWTH = 256 << 20

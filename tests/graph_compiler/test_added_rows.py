@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from combinations import combined
 
 from graph_compiler import compile, freeze, parse_text
 from graph_compiler.lower import limits
@@ -65,10 +66,14 @@ def sums(compiled: Any) -> int:
     )
 
 
-@pytest.mark.parametrize("type, bound", [("f32", 2e-5), ("bf16", 0.05)])
-@pytest.mark.parametrize("rows", [100, 128, 300])
-@pytest.mark.parametrize("frozen", [False, True])
-@pytest.mark.parametrize("target", ["trn1", "trn2"])
+@combined(
+    {
+        "type, bound": [("f32", 2e-5), ("bf16", 0.05)],
+        "rows": [100, 128, 300],
+        "frozen": [False, True],
+        "target": ["trn1", "trn2"],
+    }
+)
 def test_rows_are_added_to_sums(
     target: str, frozen: bool, rows: int, type: str, bound: float, spread: None
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import pytest
+from combinations import combined
 
 from graph_compiler import compile, parse_text
 from isa.machine.tensor import MultiplyMoving
@@ -30,8 +30,12 @@ def values(sizes: tuple[int, int, int]) -> Any:
     return x.astype(ml_dtypes.bfloat16)
 
 
-@pytest.mark.parametrize("target", ["trn1", "trn2"])
-@pytest.mark.parametrize("sizes", [(34, 123, 2310), (5, 120, 2500), (6, 130, 3001)])
+@combined(
+    {
+        "target": ["trn1", "trn2"],
+        "sizes": [(34, 123, 2310), (5, 120, 2500), (6, 130, 3001)],
+    }
+)
 def test_elements_of_a_batch_are_summed_apart(sizes: tuple[int, int, int], target: str) -> None:
     """Several of them by one operation: what is no number stays in its own."""
     x = values(sizes)

@@ -6,7 +6,7 @@ import operator
 from typing import Any
 
 import numpy as np
-import pytest
+from combinations import combined
 
 from graph_compiler import compile, parse_text
 
@@ -29,9 +29,13 @@ def near_edges(dtype: Any) -> np.ndarray[Any, Any]:
     return np.asarray(found, dtype)
 
 
-@pytest.mark.parametrize("target", ["trn1", "trn2"])
-@pytest.mark.parametrize("number", [0, 5, EDGE - 1, EDGE, EDGE + 1, -EDGE, 1 - EDGE])
-@pytest.mark.parametrize("type", ["s32", "u32"])
+@combined(
+    {
+        "target": ["trn1", "trn2"],
+        "number": [0, 5, EDGE - 1, EDGE, EDGE + 1, -EDGE, 1 - EDGE],
+        "type": ["s32", "u32"],
+    }
+)
 def test_with_a_number(type: str, number: int, target: str) -> None:
     dtype = {"s32": np.int32, "u32": np.uint32}[type]
     if number < 0 and type == "u32":

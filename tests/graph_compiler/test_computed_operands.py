@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from combinations import combined
 
 from graph_compiler import GraphOptions, compile, parse_text
 from graph_compiler.compiled import Compiled
@@ -64,9 +65,7 @@ def moved(compiled: Compiled, *inputs: Array) -> int:
 SHAPES = [(16, 256, 512), (300, 293, 77), (1, 128, 640), (130, 1000, 33)]
 
 
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("scale", ["0", "1", "01", ""])
-@pytest.mark.parametrize("shape", SHAPES)
+@combined({"shape": SHAPES, "scale": ["0", "1", "01", ""], "transposed": [False, True]})
 def test_weights_are_scaled(shape: tuple[int, int, int], scale: str, transposed: bool) -> None:
     x, w, s = given(*shape, scale, transposed)
     compiled = compile(parse_text(text(*shape, scale, transposed)), "trn2")
@@ -85,8 +84,7 @@ def test_weights_do_not_go_through_memory(target: str) -> None:
     assert moved(compiled, *inputs) < w.nbytes + 128 * s.nbytes + 4 * x.nbytes + (16 << 12)
 
 
-@pytest.mark.parametrize(("groups", "group"), [(4, 128), (6, 64), (3, 96), (5, 40), (2, 256)])
-@pytest.mark.parametrize("rows", [16, 150])
+@combined({"groups, group": [(4, 128), (6, 64), (3, 96), (5, 40), (2, 256)], "rows": [16, 150]})
 def test_groups_of_the_depth_have_scales(groups: int, group: int, rows: int) -> None:
     depth, columns = groups * group, 200
     form = f"bf16[{groups},{group},{columns}]"
@@ -161,8 +159,7 @@ ENTRY e {
 }"""
 
 
-@pytest.mark.parametrize("cores", [1, 2])
-@pytest.mark.parametrize("shape", [(256, 512, 384), (70, 333, 50), (520, 640, 1100)])
+@combined({"shape": [(256, 512, 384), (70, 333, 50), (520, 640, 1100)], "cores": [1, 2]})
 def test_both_operands_are_computed(shape: tuple[int, int, int], cores: int) -> None:
     rows, depth, columns = shape
     graph = GRADIENT.replace("ROWS", str(rows)).replace("DEPTH", str(depth))
@@ -186,8 +183,12 @@ rhs_contracting_dims={1}
 }"""
 
 
-@pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)])
-@pytest.mark.parametrize("shape", [(3, 70, 200, 90), (20, 33, 64, 48), (40, 16, 130, 600)])
+@combined(
+    {
+        "axes": [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)],
+        "shape": [(3, 70, 200, 90), (20, 33, 64, 48), (40, 16, 130, 600)],
+    }
+)
 def test_elements_of_a_batch_are_scaled(
     shape: tuple[int, int, int, int], axes: tuple[int, ...]
 ) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from combinations import combined
 
 import graph_compiler
 from graph_compiler.lower.products.bands import Band
@@ -137,11 +139,12 @@ def test_images_in_several_bands(
     assert np.all(np.abs(found - wanted) <= 1e-5 * convolved(np.abs(x), np.abs(k), 1) + 1e-5)
 
 
-@pytest.mark.parametrize("cores", [1, 2])
-@pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize("outputs", [5, 130])
-@pytest.mark.parametrize("first", [False, True])
-@pytest.mark.parametrize("whole", [False, True])
+@combined(
+    {
+        "outputs, stride, cores": list(product([5, 130], [1, 2], [1, 2])),
+        "whole, first": list(product([False, True], [False, True])),
+    }
+)
 def test_work_behind_a_convolution(
     whole: bool, first: bool, outputs: int, stride: int, cores: int
 ) -> None:
@@ -215,10 +218,12 @@ STRIPS = [
 ]
 
 
-@pytest.mark.parametrize("type", ["f32", "bf16"])
-@pytest.mark.parametrize("order", ["01io", "oi01"])
-@pytest.mark.parametrize("first", [False, True])
-@pytest.mark.parametrize("dims, outputs, window, stride, dilation", STRIPS)
+@combined(
+    {
+        "type, order, first": list(product(["f32", "bf16"], ["01io", "oi01"], [False, True])),
+        "dims, outputs, window, stride, dilation": STRIPS,
+    }
+)
 def test_images_of_few_features(
     dims: Any,
     outputs: int,
@@ -301,12 +306,13 @@ ENTRY e {{
     assert np.all(np.abs(found - wanted) <= 1e-5 * convolved(np.abs(x), np.abs(k), 2, dilation))
 
 
-@pytest.mark.parametrize("type", ["f32", "bf16"])
-@pytest.mark.parametrize("first", [False, True])
-@pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize(
-    "features, window, stride, dilation",
-    [(40, 3, 1, 1), (9, 5, 1, 2), (130, 3, 2, 1), (70, 5, 1, 1)],
+@combined(
+    {
+        "type, first, count": list(product(["f32", "bf16"], [False, True], [1, 3])),
+        "features, window, stride, dilation": [
+            *((40, 3, 1, 1), (9, 5, 1, 2), (130, 3, 2, 1), (70, 5, 1, 1)),
+        ],
+    }
 )
 def test_columns_of_few_outputs_are_one_product(
     features: int,

@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from combinations import combined
 
 import graph_compiler
 from graph_compiler import compile, freeze, parse_text
@@ -38,8 +39,12 @@ ENTRY e {
 DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16)}
 
 
-@pytest.mark.parametrize("target", ["trn1", "trn2"])
-@pytest.mark.parametrize("type", DTYPES)
+@combined(
+    {
+        "target": ["trn1", "trn2"],
+        "type": DTYPES,
+    }
+)
 def test_rows_that_the_tensor_engine_spreads_are_exact(
     type: str, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,8 +120,12 @@ ENTRY e {
 }"""
 
 
-@pytest.mark.parametrize("type", DTYPES)
-@pytest.mark.parametrize(("rows", "hidden"), [(128, 640), (77, 384), (200, 384), (100, 390)])
+@combined(
+    {
+        "type": DTYPES,
+        "rows, hidden": [(128, 640), (77, 384), (200, 384), (100, 390)],
+    }
+)
 def test_products_of_products(type: str, rows: int, hidden: int) -> None:
     """Of one tile of rows the first product is made turned where the second one's depth has tiles
     of one size, as multiples of 128 have: only x is turned, two blocks of 128 elements, which
@@ -181,8 +190,12 @@ def test_short_rows_are_on_chip_for_all_steps_and_share_what_each_has_once() -> 
     assert 0 < sum("eciprocal" in name for name in rows) < 4200 / 128
 
 
-@pytest.mark.parametrize("fold", ["add", "maximum"])
-@pytest.mark.parametrize("rows", [129, 255, 300])
+@combined(
+    {
+        "fold": ["add", "maximum"],
+        "rows": [129, 255, 300],
+    }
+)
 def test_rows_that_groups_leave_over_are_folded_beside_each_other(rows: int, fold: str) -> None:
     """Not one by one by the first group: they would take longer than all others."""
     text = f"""HloModule fold

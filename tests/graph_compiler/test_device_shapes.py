@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from combinations import combined
 
 import graph_compiler
 from graph_compiler.options import GraphOptions
@@ -31,20 +32,21 @@ ENTRY e {{
 }}"""
 
 
-@pytest.mark.parametrize("type", ["f32", "bf16"])
-@pytest.mark.parametrize(
-    "sizes, axis",
-    [
-        ((191, 23, 37), 0),  # several partitions have rows of the same columns
-        ((700, 29), 0),  # all partitions do
-        ((255, 4100), 0),  # and many rows are left
-        ((2560, 4200), 0),  # and their tiles are a loop
-        ((37, 63, 241), 1),  # elements of a batch and parts of their columns
-        ((133, 9, 700), 1),  # what full partitions leave of a batch has shares of its own
-        ((45, 150, 565), 1),  # groups of rows of few elements of a batch
-        ((11, 131, 2829), 1),
-        ((3, 5, 7, 11), 2),
-    ],
+@combined(
+    {
+        "type": ["f32", "bf16"],
+        "sizes, axis": [
+            ((191, 23, 37), 0),  # several partitions have rows of the same columns
+            ((700, 29), 0),  # all partitions do
+            ((255, 4100), 0),  # and many rows are left
+            ((2560, 4200), 0),  # and their tiles are a loop
+            ((37, 63, 241), 1),  # elements of a batch and parts of their columns
+            ((133, 9, 700), 1),  # what full partitions leave of a batch has shares of its own
+            ((45, 150, 565), 1),  # groups of rows of few elements of a batch
+            ((11, 131, 2829), 1),
+            ((3, 5, 7, 11), 2),
+        ],
+    }
 )
 def test_columns_of_any_count_are_summed(type: str, sizes: tuple[int, ...], axis: int) -> None:
     x = np.random.default_rng(1).standard_normal(sizes).astype(TYPES[type])
@@ -61,8 +63,12 @@ def test_columns_of_any_count_are_summed(type: str, sizes: tuple[int, ...], axis
     assert np.all(error <= 1e-5 * terms[finite] + rounding)
 
 
-@pytest.mark.parametrize("sizes", [(67, 131, 19), (45, 150, 565)])
-@pytest.mark.parametrize("fold", ["maximum", "multiply"])
+@combined(
+    {
+        "sizes": [(67, 131, 19), (45, 150, 565)],
+        "fold": ["maximum", "multiply"],
+    }
+)
 def test_columns_of_any_count_are_folded(fold: str, sizes: tuple[int, ...]) -> None:
     x = np.random.default_rng(2).uniform(0.9, 1.1, sizes).astype(np.float32)
     (found,) = graph_compiler.compile(
@@ -200,21 +206,31 @@ def convolved(x: np.ndarray, k: np.ndarray, edges: Sequence[int], every: int, ap
     return np.einsum("bhwcij,ijco->bhwo", patches[:, ::every, ::every], spread, optimize=True)
 
 
-@pytest.mark.parametrize(
-    "type, image, window, outputs, edges, every, apart, first",
-    [
-        ("f32", (2, 9, 11, 5), (3, 3), 7, (1, 1), 1, 1, False),  # several places in one product
-        ("f32", (3, 7, 7, 200), (3, 2), 150, (0, 2), 2, 1, False),  # features in two parts
-        ("bf16", (1, 13, 17, 160), (3, 3), 96, (2, 2), 1, 2, False),  # dilation
-        ("bf16", (2, 12, 12, 33), (3, 3), 140, (1, 1), 2, 1, True),  # channels first
-        ("f32", (1, 20, 130, 3), (5, 4), 40, (2, 1), 1, 1, True),
-        ("bf16", (1, 9, 10, 192), (3, 3), 20, (1, 1), 1, 1, False),  # the last column by two rows
-        ("f32", (2, 12, 9, 37), (5, 5), 30, (2, 2), 1, 2, True),  # two last columns by three
-        ("bf16", (3, 40, 33, 52), (3, 3), 60, (1, 1), 1, 1, False),  # turned by columns
-        ("bf16", (2, 131, 20, 24), (3, 3), 24, (1, 1), 1, 1, False),  # of rows in two tiles
-    ],
+@combined(
+    {
+        "type, image, window, outputs, edges, every, apart, first": [
+            ("f32", (2, 9, 11, 5), (3, 3), 7, (1, 1), 1, 1, False),  # several places in one product
+            ("f32", (3, 7, 7, 200), (3, 2), 150, (0, 2), 2, 1, False),  # features in two parts
+            ("bf16", (1, 13, 17, 160), (3, 3), 96, (2, 2), 1, 2, False),  # dilation
+            ("bf16", (2, 12, 12, 33), (3, 3), 140, (1, 1), 2, 1, True),  # channels first
+            ("f32", (1, 20, 130, 3), (5, 4), 40, (2, 1), 1, 1, True),
+            (
+                "bf16",
+                (1, 9, 10, 192),
+                (3, 3),
+                20,
+                (1, 1),
+                1,
+                1,
+                False,
+            ),  # the last column by two rows
+            ("f32", (2, 12, 9, 37), (5, 5), 30, (2, 2), 1, 2, True),  # two last columns by three
+            ("bf16", (3, 40, 33, 52), (3, 3), 60, (1, 1), 1, 1, False),  # turned by columns
+            ("bf16", (2, 131, 20, 24), (3, 3), 24, (1, 1), 1, 1, False),  # of rows in two tiles
+        ],
+        "target, cores": [("trn2", 1), ("trn1", 1), ("trn2", 2)],
+    }
 )
-@pytest.mark.parametrize("target, cores", [("trn2", 1), ("trn1", 1), ("trn2", 2)])
 def test_convolutions(
     type: str,
     image: tuple[int, ...],
@@ -252,23 +268,24 @@ ENTRY e {{
     assert np.all(error <= 1e-5 * sums + (0 if type == "f32" else 2.0**-8 * np.abs(wanted)))
 
 
-@pytest.mark.parametrize(
-    "sizes, order",
-    [
-        ((46, 24, 39, 11), (1, 2, 3, 0)),  # partitions have rows several times
-        ((33, 15, 10, 107), (2, 3, 1, 0)),  # two dimensions of rows
-        ((12, 58, 97, 7), (2, 1, 0, 3)),  # neighbours stay together
-        ((6, 193, 56, 25), (0, 2, 3, 1)),
-        ((700, 300), (1, 0)),
-        ((5, 70, 3, 2), (3, 1, 0, 2)),  # by transfers
-        ((58, 10, 49, 67), (3, 2, 1, 0)),  # the last partition has fewer neighbours
-        ((27, 85, 16, 59), (1, 3, 2, 0)),  # parts of a dimension, and what they leave
-        ((3, 377, 25, 5), (3, 0, 1, 2)),  # partitions keep what they have
-        ((41, 62, 30, 10), (2, 0, 3, 1)),  # neighbours of one of two dimensions of rows
-        ((17, 66, 91, 5), (0, 2, 3, 1)),
-    ],
+@combined(
+    {
+        "sizes, order": [
+            ((46, 24, 39, 11), (1, 2, 3, 0)),  # partitions have rows several times
+            ((33, 15, 10, 107), (2, 3, 1, 0)),  # two dimensions of rows
+            ((12, 58, 97, 7), (2, 1, 0, 3)),  # neighbours stay together
+            ((6, 193, 56, 25), (0, 2, 3, 1)),
+            ((700, 300), (1, 0)),
+            ((5, 70, 3, 2), (3, 1, 0, 2)),  # by transfers
+            ((58, 10, 49, 67), (3, 2, 1, 0)),  # the last partition has fewer neighbours
+            ((27, 85, 16, 59), (1, 3, 2, 0)),  # parts of a dimension, and what they leave
+            ((3, 377, 25, 5), (3, 0, 1, 2)),  # partitions keep what they have
+            ((41, 62, 30, 10), (2, 0, 3, 1)),  # neighbours of one of two dimensions of rows
+            ((17, 66, 91, 5), (0, 2, 3, 1)),
+        ],
+        "type": ["f32", "bf16"],
+    }
 )
-@pytest.mark.parametrize("type", ["f32", "bf16"])
 def test_transpositions(type: str, sizes: tuple[int, ...], order: tuple[int, ...]) -> None:
     whole = {"f32": np.uint32, "bf16": np.uint16}[type]
     bits = np.random.default_rng(5).integers(0, np.iinfo(whole).max, sizes, whole, endpoint=True)
@@ -387,23 +404,24 @@ def test_short_rows_take_one_pass() -> None:
 # Products
 
 
-@pytest.mark.parametrize("type", ["f32", "bf16"])
-@pytest.mark.parametrize("contracted", [(2, 1), (1, 1), (2, 2)])
-@pytest.mark.parametrize(
-    "batch, rows, depth, columns",
-    [
-        (1, 300, 171, 77),  # a depth and rows that tiles do not divide
-        (1, 1030, 64, 600),
-        (19, 490, 64, 181),  # several elements of the batch at a time, and what is left
-        (33, 70, 300, 20),
-        (12, 66, 469, 113),  # partitions with more neighbours of the depth make runs longer
-        (36, 150, 50, 90),  # elements on either half of the partitions
-        (41, 64, 100, 96),
-        (25, 167, 394, 61),  # rows of several elements as one sequence
-        (16, 128, 512, 64),  # rows that DMA engines may turn
-        (9, 2, 40, 3),
-        (1, 1, 300, 700),
-    ],
+@combined(
+    {
+        "type": ["f32", "bf16"],
+        "contracted": [(2, 1), (1, 1), (2, 2)],
+        "batch, rows, depth, columns": [
+            (1, 300, 171, 77),  # a depth and rows that tiles do not divide
+            (1, 1030, 64, 600),
+            (19, 490, 64, 181),  # several elements of the batch at a time, and what is left
+            (33, 70, 300, 20),
+            (12, 66, 469, 113),  # partitions with more neighbours of the depth make runs longer
+            (36, 150, 50, 90),  # elements on either half of the partitions
+            (41, 64, 100, 96),
+            (25, 167, 394, 61),  # rows of several elements as one sequence
+            (16, 128, 512, 64),  # rows that DMA engines may turn
+            (9, 2, 40, 3),
+            (1, 1, 300, 700),
+        ],
+    }
 )
 def test_products(
     type: str, contracted: tuple[int, int], batch: int, rows: int, depth: int, columns: int
@@ -452,8 +470,12 @@ ENTRY e {{
 }}"""
 
 
-@pytest.mark.parametrize("heads, tokens, width", [(17, 130, 16), (40, 77, 24)])
-@pytest.mark.parametrize("cores", [1, 2])
+@combined(
+    {
+        "heads, tokens, width": [(17, 130, 16), (40, 77, 24)],
+        "cores": [1, 2],
+    }
+)
 def test_several_heads_at_a_time(heads: int, tokens: int, width: int, cores: int) -> None:
     text = _attention("f32", heads, tokens, width)
     rng = np.random.default_rng(9)

@@ -6,7 +6,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import pytest
+from combinations import combined
 
 from graph_compiler import compile, parse_text
 
@@ -62,17 +62,18 @@ def values(type: str, shape: tuple[int, ...], kind: str) -> Any:
     return x.astype(DTYPES[type])
 
 
-@pytest.mark.parametrize("kind", ["equal", "none", "least"])
-@pytest.mark.parametrize("direction", ["GT", "LT"])
-@pytest.mark.parametrize(
-    ("type", "shape", "axis"),
-    [
-        ("f32", (3, 2500), 1),
-        ("bf16", (130, 2048), 1),
-        ("s32", (2, 2, 2049), 2),
-        ("f32", (4, 60), 1),
-        ("f32", (2100, 5), 0),
-    ],
+@combined(
+    {
+        "kind": ["equal", "none", "least"],
+        "direction": ["GT", "LT"],
+        "type, shape, axis": [
+            ("f32", (3, 2500), 1),
+            ("bf16", (130, 2048), 1),
+            ("s32", (2, 2, 2049), 2),
+            ("f32", (4, 60), 1),
+            ("f32", (2100, 5), 0),
+        ],
+    }
 )
 def test_the_first_of_equal_ones_and_of_those_that_are_none(
     type: str, shape: tuple[int, ...], axis: int, direction: str, kind: str

@@ -3,11 +3,13 @@ they cost."""
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from combinations import combined
 
 import graph_compiler
 from graph_compiler.lower.products import image_plans
@@ -86,9 +88,12 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("type", ["f32", "bf16"])
-@pytest.mark.parametrize("first", [False, True])
-@pytest.mark.parametrize("dims, kernel, groups, stride, dilation", CASES)
+@combined(
+    {
+        "type, first": list(product(["f32", "bf16"], [False, True])),
+        "dims, kernel, groups, stride, dilation": CASES,
+    }
+)
 def test_groups(
     dims: Any, kernel: Any, groups: int, stride: int, dilation: int, first: bool, type: str
 ) -> None:
@@ -96,9 +101,13 @@ def test_groups(
     assert_agrees(dims, kernel, groups, (stride, dilation), first, type, body, "trn2", 1)
 
 
-@pytest.mark.parametrize("first", [False, True])
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("features", [1, 2])
+@combined(
+    {
+        "first": [False, True],
+        "batch": [1, 3],
+        "features": [1, 2],
+    }
+)
 def test_groups_on_two_cores(features: int, batch: int, first: bool) -> None:
     """A batch, or the rows of a single image, in two."""
     dims, kernel = (batch, 23, 23, 48), (3, features, 48)

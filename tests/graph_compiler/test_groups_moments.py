@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from combinations import combined
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -80,16 +81,24 @@ def statistics(module: Any) -> int:
     return sum(op.row.name == "bn_stats" for b in stages["trace"].bodies for op in operations(b))
 
 
-@pytest.mark.parametrize("centred", [False, True])
-@pytest.mark.parametrize(("size", "parts"), [(96, 1), (512, 1), (768, 2), (1030, 3)])
+@combined(
+    {
+        "centred": [False, True],
+        "size, parts": [(96, 1), (512, 1), (768, 2), (1030, 3)],
+    }
+)
 def test_both_sums_take_one_pass(size: int, parts: int, centred: bool) -> None:
     module = norm(64, size, centred=centred)
     assert statistics(module) == parts
     assert_near_the_moments(module, *rows_of(module, 1.0, 0.5))
 
 
-@pytest.mark.parametrize("centred", [False, True])
-@pytest.mark.parametrize(("rows", "size"), [(5000, 200), (2500, 300)])
+@combined(
+    {
+        "centred": [False, True],
+        "rows, size": [(5000, 200), (2500, 300)],
+    }
+)
 def test_partitions_have_several_rows(rows: int, size: int, centred: bool) -> None:
     """Sums are made row by row, and what each row has one number of is computed for all of them."""
     module = norm(rows, size, centred=centred)

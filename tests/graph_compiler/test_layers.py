@@ -287,7 +287,7 @@ def random_stacks(draw: Any) -> Any:
     return text.module(*state, shared)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(module=random_stacks(), seed=st.integers(0, 99))
 def test_random_layers(module: Any, seed: int) -> None:
     assert_as_evaluated(module, arrays(module, seed))

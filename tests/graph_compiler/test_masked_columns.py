@@ -9,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from combinations import combined
 from operator_values import FOLDS
 
 from graph_compiler import GraphOptions, compile, parse_text
@@ -88,8 +89,12 @@ def wanted(q: Array, k: Array, v: Array, least: float, ahead: int) -> Array:
 SHAPE = (2, 520, 520, 32)
 
 
-@pytest.mark.parametrize("least", [-1e30, -6.0, 3.0, "-inf"])
-@pytest.mark.parametrize("ahead", [0, -70])
+@combined(
+    {
+        "least": [-1e30, -6.0, 3.0, "-inf"],
+        "ahead": [0, -70],
+    }
+)
 def test_hidden_columns_count_as_in_the_graph(least: float, ahead: int) -> None:
     """Rows that see nothing are means of all values, or no numbers."""
     given = inputs(SHAPE)
@@ -99,11 +104,16 @@ def test_hidden_columns_count_as_in_the_graph(least: float, ahead: int) -> None:
     assert np.isnan(right).any() == (least == "-inf" and ahead < 0)
 
 
-@pytest.mark.parametrize(
-    ("shape", "ahead"),
-    [((1, 130, 700, 16), 100), ((3, 600, 600, 64), 1), ((2, 384, 800, 128), 416)],
+@combined(
+    {
+        "shape, ahead": [
+            ((1, 130, 700, 16), 100),
+            ((3, 600, 600, 64), 1),
+            ((2, 384, 800, 128), 416),
+        ],
+        "cores": [1, 2],
+    }
 )
-@pytest.mark.parametrize("cores", [1, 2])
 def test_shapes(shape: tuple[int, int, int, int], ahead: int, cores: int) -> None:
     given = inputs(shape)
     (found,) = compiled(shape, -1e30, ahead, cores=cores)(*given)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
+from combinations import combined
 from on_device import assert_as_evaluated
 
 from graph_compiler import compile, parse_text
@@ -21,9 +21,7 @@ ENTRY e {{
 }}"""
 
 
-@pytest.mark.parametrize("type", ["s32", "u32", "s16", "u8"])
-@pytest.mark.parametrize("op", SHIFTS)
-@pytest.mark.parametrize("axes", [(), (0,), (1,), (0, 2)])
+@combined({"type": ["s32", "u32", "s16", "u8"], "op": SHIFTS, "axes": [(), (0,), (1,), (0, 2)]})
 def test_amounts_of_rows(op: str, type: str, axes: tuple[int, ...]) -> None:
     dims = (70, 5, 9)
     own = tuple(dims[axis] for axis in axes)
@@ -63,14 +61,25 @@ ENTRY e {{
 }}"""
 
 
-@pytest.mark.parametrize("divisor", DIVISORS)
-@pytest.mark.parametrize("type", ["s32", "u32", "s16", "u8"])
-@pytest.mark.parametrize("op", ["divide", "remainder"])
+DIVISIONS = {
+    "s32": [number for number in DIVISORS if -(1 << 31) <= number < 1 << 31],
+    "u32": [number for number in DIVISORS if 0 <= number < 1 << 32],
+    "s16": [number for number in DIVISORS if -(1 << 15) <= number < 1 << 15],
+    "u8": [number for number in DIVISORS if 0 <= number < 1 << 8],
+}
+
+
+@combined(
+    {
+        "type, divisor": [
+            (type, number) for type, numbers in DIVISIONS.items() for number in numbers
+        ],
+        "op": ["divide", "remainder"],
+    }
+)
 def test_by_a_number(op: str, type: str, divisor: int) -> None:
     row = {"s32": np.int32, "u32": np.uint32, "s16": np.int16, "u8": np.uint8}[type]
     limits = np.iinfo(row)
-    if not limits.min <= divisor <= limits.max:
-        return
     rng = np.random.default_rng(abs(divisor))
     some = rng.integers(limits.min, limits.max, 1000, dtype=np.int64, endpoint=True)
     near = some // (divisor or 1) * divisor + rng.integers(-2, 3, 1000)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from combinations import combined
 from operator_values import FOLDS
 
 from graph_compiler import compile, parse_text
@@ -75,12 +76,19 @@ def inputs(heads: int, rows: int, columns: int, depth: int) -> list[Array]:
     return [*(random.standard_normal(shape, np.float32) for shape in shapes), mask]
 
 
-@pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize(
-    "heads, rows, columns, depth",
-    [(1, 128, 128, 64), (12, 128, 128, 64), (3, 77, 77, 16), (2, 197, 197, 64), (2, 256, 300, 32)],
+@combined(
+    {
+        "turned": [False, True],
+        "heads, rows, columns, depth": [
+            (1, 128, 128, 64),
+            (12, 128, 128, 64),
+            (3, 77, 77, 16),
+            (2, 197, 197, 64),
+            (2, 256, 300, 32),
+        ],
+        "target": ["trn1", "trn2"],
+    }
 )
-@pytest.mark.parametrize("target", ["trn1", "trn2"])
 def test_attention(
     target: str, heads: int, rows: int, columns: int, depth: int, turned: bool
 ) -> None:
@@ -198,8 +206,12 @@ def test_rows_of_a_layer(rows: int) -> None:
     np.testing.assert_allclose(found, r - r.mean(-1, keepdims=True), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(("batch", "rows", "depth"), [(16, 384, 64), (24, 256, 32), (9, 130, 48)])
-@pytest.mark.parametrize("type", ["f32", "bf16"])
+@combined(
+    {
+        "batch, rows, depth": [(16, 384, 64), (24, 256, 32), (9, 130, 48)],
+        "type": ["f32", "bf16"],
+    }
+)
 def test_each_element_of_a_batch_has_its_own_operands(
     type: str, batch: int, rows: int, depth: int
 ) -> None:

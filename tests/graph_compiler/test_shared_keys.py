@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
+from combinations import combined
 
 from graph_compiler import GraphOptions, compile, parse_text
 from isa.alu import ALU
@@ -70,8 +70,12 @@ def _inputs(groups: int, heads: int, tokens: int) -> list[np.ndarray[Any, Any]]:
     return [*floats, np.arange(tokens, dtype=np.int32)]
 
 
-@pytest.mark.parametrize("target, cores", [("trn2", 1), ("trn1", 1), ("trn2", 2)])
-@pytest.mark.parametrize("groups, heads, tokens", [(2, 3, 130), (1, 4, 256), (3, 2, 64)])
+@combined(
+    {
+        "target, cores": [("trn2", 1), ("trn1", 1), ("trn2", 2)],
+        "groups, heads, tokens": [(2, 3, 130), (1, 4, 256), (3, 2, 64)],
+    }
+)
 def test_heads_with_the_same_keys(
     groups: int, heads: int, tokens: int, target: str, cores: int
 ) -> None:

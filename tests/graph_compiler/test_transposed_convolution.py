@@ -7,7 +7,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import pytest
+from combinations import combined
 
 import graph_compiler
 from graph_compiler.options import GraphOptions
@@ -70,8 +70,12 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("type", FLOAT)
-@pytest.mark.parametrize("case", CASES)
+@combined(
+    {
+        "type": FLOAT,
+        "case": CASES,
+    }
+)
 def test_gaps_are_no_elements(case: Any, type: str) -> None:
     image, window, outputs, spread, edges, dilation = case
     text, sizes = graph(type, image, window, outputs, spread, edges, dilation)

@@ -6,6 +6,7 @@ Nothing here knows any particular instruction: values follow the declarations of
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -60,13 +61,15 @@ REGISTERS = st.builds(RegisterReference, st.integers(0, 63))
 TEXTS = st.text(max_size=12)
 
 
+@cache
 def numbers(symbolic: bool) -> st.SearchStrategy[Any]:
     """Integers, and polynomials where asked for."""
     return st.one_of(WORDS, POLYNOMIALS) if symbolic else WORDS
 
 
+@cache
 def patterns(
-    memories: list[Memory], dtypes: list[str], symbolic: bool, vector: bool = False
+    memories: tuple[Memory, ...], dtypes: tuple[str, ...], symbolic: bool, vector: bool = False
 ) -> st.SearchStrategy[AccessPattern]:
     word = numbers(symbolic)
     pairs = st.tuples(word, word)
@@ -83,7 +86,7 @@ def patterns(
         tensor=st.integers(-1, 1000),
         registers=terms,
         vector_offset=(
-            st.none() | patterns([Memory.sbuf], ["int32"], symbolic) if vector else st.none()
+            st.none() | patterns((Memory.sbuf,), ("int32",), symbolic) if vector else st.none()
         ),
         vector_stride=word if vector else nothing,
         vector_bound=word if vector else nothing,
@@ -94,10 +97,9 @@ def patterns(
 def values(field: Field, symbolic: bool, targets: int) -> st.SearchStrategy[Any]:
     """Values of one field; branch targets are at most `targets`."""
     if isinstance(field, Operand):
-        memories = sorted(field.memories, key=lambda memory: memory.value)
-        choice: st.SearchStrategy[Any] = patterns(
-            memories, sorted(field.dtypes or DTYPES), symbolic, field.vector_offset
-        )
+        memories = tuple(sorted(field.memories, key=lambda memory: memory.value))
+        dtypes = tuple(sorted(field.dtypes or DTYPES))
+        choice: st.SearchStrategy[Any] = patterns(memories, dtypes, symbolic, field.vector_offset)
         if field.immediate:
             choice |= FLOATS | WORDS
     elif field.kind in ENUM_KINDS:
@@ -107,6 +109,7 @@ def values(field: Field, symbolic: bool, targets: int) -> st.SearchStrategy[Any]
     return st.none() | choice if field.optional else choice
 
 
+@cache
 def _attribute_values(symbolic: bool, targets: int) -> dict[Kind, st.SearchStrategy[Any]]:
     word = numbers(symbolic)
     return {
@@ -132,30 +135,34 @@ SEMAPHORES = st.lists(st.tuples(st.integers(0, 255), st.integers(0, 2**24 - 1)),
 )
 
 
+@cache
+def _uses(row: Any, symbolic: bool, engine: Any, targets: int) -> st.SearchStrategy[Instruction]:
+    """Instructions of one row. Making a strategy takes longer than drawing from it."""
+    return st.builds(
+        Instruction,
+        st.just(row),
+        st.sampled_from(row.engines) if engine is None else st.just(engine),
+        st.tuples(*[values(field, symbolic, targets) for field in row.fields.values()]),
+        SEMAPHORES,
+        SEMAPHORES,
+        st.integers(0, 2**31 - 1),
+    )
+
+
 def instructions(
     rows: list[Any], symbolic: bool = False, engine: Any = None, targets: int = 0
 ) -> st.SearchStrategy[Instruction]:
     """Instructions of `rows`, on `engine` or on any engine that the row allows."""
-
-    def of(row: Any) -> st.SearchStrategy[Instruction]:
-        return st.builds(
-            Instruction,
-            st.just(row),
-            st.sampled_from(row.engines) if engine is None else st.just(engine),
-            st.tuples(*[values(field, symbolic, targets) for field in row.fields.values()]),
-            SEMAPHORES,
-            SEMAPHORES,
-            st.integers(0, 2**31 - 1),
-        )
-
-    return st.sampled_from(rows).flatmap(of)
+    return st.sampled_from(rows).flatmap(lambda row: _uses(row, symbolic, engine, targets))
 
 
+@cache
 def streams(engine: Any, symbolic: bool) -> st.SearchStrategy[list[Instruction]]:
     rows = [row for row in ROWS if engine in row.engines]
     return st.lists(instructions(rows, symbolic, engine), max_size=3)
 
 
+@cache
 def cores(symbolic: bool) -> st.SearchStrategy[CoreProgram]:
     small = st.integers(0, 2**20)
     return st.builds(

@@ -367,7 +367,7 @@ class _Builder:
 
 
 @given(st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_random_kernels_survive_the_round_trip(data: st.DataObject) -> None:
     kernel = _Builder(data.draw).kernel()
     text = print_kernel(kernel)

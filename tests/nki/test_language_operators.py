@@ -6,6 +6,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from combinations import combined
 from language_references import BINARY, INTEGER, NUMPY, UNARY, assert_close, run, unit
 
 import nki
@@ -141,8 +142,12 @@ def hard_angles():
                 before, last = last, int(mpmath.floor(rest)) * last + before
 
 
-@pytest.mark.parametrize("mode", ["device", "eager"])
-@pytest.mark.parametrize("name", sorted(ANGLES))
+@combined(
+    {
+        "mode": ["device", "eager"],
+        "name": sorted(ANGLES),
+    }
+)
 def test_angles_next_to_multiples_of_a_right_angle(name, mode):
     """Where sine or cosine are nearly 0, and the rest of the angle needs many bits of pi."""
     x = np.array(list(hard_angles()), np.float32)

@@ -226,7 +226,7 @@ def bits(array):
 
 # No shrinking: a failing kernel is small already, and shrinking takes minutes.
 @settings(
-    max_examples=60,
+    max_examples=30,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -11,6 +11,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from combinations import seeded
 from reference_run import run_reference
 
 import nki
@@ -226,7 +227,7 @@ def test_kernels_that_had_a_race(name):
 
 
 # 409: of what a tensor takes the bytes from only a loop without iterations has read.
-@pytest.mark.parametrize("seed", [*range(KERNELS), 409])
+@seeded("seed", [409, *range(KERNELS)], 16)
 def test_random_loops_have_no_race_and_agree(seed):
     assert_modes_agree(random_steps(Random(seed)), seed)
 

@@ -13,7 +13,7 @@ from random import Random
 
 import ml_dtypes
 import numpy as np
-import pytest
+from combinations import seeded
 
 import nki
 import nki.isa as nisa
@@ -202,7 +202,7 @@ def assert_modes_agree(seed):
             np.testing.assert_array_equal(bits(one), bits(other), err_msg=f"{mode}, {number}")
 
 
-@pytest.mark.parametrize("seed", range(KERNELS))
+@seeded("seed", range(KERNELS), 12)
 def test_pipelines_agree_in_all_modes(seed, monkeypatch):
     monkeypatch.setenv("NKI_NUM_THREADS", "2")
     assert_modes_agree(seed)

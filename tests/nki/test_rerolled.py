@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from combinations import seeded
 
 from isa.columns import Lists
 from nki.passes.analysis import rerolled
@@ -153,7 +154,7 @@ def semaphores(order, body, dependences, repetitions):
     return by_place, found.repetitions
 
 
-@pytest.mark.parametrize("seed", range(40))
+@seeded("seed", range(40), 20)
 def test_semaphores_are_those_of_a_walk_through_all(seed, monkeypatch):
     rng = random.Random(seed)
     for _ in range(24):

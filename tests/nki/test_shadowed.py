@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from combinations import combined
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,8 +32,7 @@ def shadow(folder: Path, package: str, as_folder: bool) -> Path:
 KERNEL = "import nki, nki.language as nl, nki.isa\nimport simulator.execute, graph_compiler\n"
 
 
-@pytest.mark.parametrize("as_folder", [True, False], ids=["folder", "file"])
-@pytest.mark.parametrize("package", ["isa", "simulator", "graph_compiler"])
+@combined({"package": ["isa", "simulator", "graph_compiler"], "as_folder": [True, False]})
 def test_an_import_says_which_file_shadows_ours(tmp_path: Path, package, as_folder) -> None:
     place = shadow(tmp_path, package, as_folder)
     result = python(tmp_path, "-c", KERNEL)

@@ -25,6 +25,19 @@ from nki.stubs import PACKAGES, ROOT, difference, stubs, update
 from nki.superseded import SUPERSEDED
 
 CALLS = Path(typed_calls.__file__)
+CHECKED = """
+[tool.mypy]
+python_version = "3.11"
+ignore_missing_imports = true
+follow_imports = "skip"
+[[tool.mypy.overrides]]
+module = ["isa.*", "nki.*", "numpy.*"]
+follow_imports = "normal"
+[[tool.mypy.overrides]]
+module = ["nki.advice.*", "nki.eager.*", "nki.passes.*", "nki.reference.*"]
+follow_imports = "skip"
+"""
+"""The type checker reads what signatures name, and not the whole of the code behind them."""
 HEAD = "import nki, nki.isa as nisa, nki.language as nl, nki.collectives as ncc\n"
 SHORT = {"nki": nki, "ncc": ncc, "nisa": nisa, "nl": nl}
 
@@ -81,8 +94,10 @@ def test_a_type_checker_reports_wrong_calls_and_no_others(
     monkeypatch.setenv("MYPYPATH", str(ROOT))
     kept = getattr(request.config, "cache", None)  # without -p no:cacheprovider
     cache = tmp_path if kept is None else kept.mkdir("mypy")
+    configuration = tmp_path / "mypy.toml"
+    configuration.write_text(CHECKED)
     output, errors, _ = api.run(
-        ["--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(cache), str(CALLS)]
+        ["--config-file", str(configuration), "--cache-dir", str(cache), str(CALLS)]
     )
     assert errors == ""
     reported = {int(line) for line in re.findall(rf"{CALLS.name}:(\d+): error", output)}

@@ -3,6 +3,8 @@ advice takes it away, and the gain it predicts is the gain of the kernel without
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import planted_kernels as planted
 import pytest
@@ -20,13 +22,23 @@ def profiled(compiled):
     return profile(program, timeline, compiled.advisor(program, None, timeline))
 
 
+@cache
+def report_of(name, after=False):
+    """The report of a planted kernel, or of what it is without its bottleneck."""
+    return profiled(named(name).compiled(after=after))
+
+
+def named(name):
+    return next(case for case in planted.PLANTED if case.name == name)
+
+
 @pytest.mark.parametrize("case", planted.PLANTED, ids=lambda case: case.name)
 def test_the_verdict_names_what_was_planted(case):
-    report = profiled(case.compiled())
+    report = report_of(case.name)
     first = report.advice[0]
     assert report.bottleneck == first.bottleneck == case.bottleneck
     assert (first.file, first.line) == (planted.__file__, case.line)
-    gain = report.total_ns - simulate(case.compiled(after=True).program).total_ns
+    gain = report.total_ns - report_of(case.name, after=True).total_ns
     assert gain > 0.15 * report.total_ns, "it is worth naming"
     assert first.saved_ns == pytest.approx(gain, rel=0.10)
     text = report.text()
@@ -35,15 +47,15 @@ def test_the_verdict_names_what_was_planted(case):
 
 @pytest.mark.parametrize("case", planted.PLANTED, ids=lambda case: case.name)
 def test_little_is_left_to_say_about_it_afterwards(case):
-    before = profiled(case.compiled()).advice[0]
-    advice = profiled(case.compiled(after=True)).advice
+    before = report_of(case.name).advice[0]
+    advice = report_of(case.name, after=True).advice
     left = [one.saved_ns for one in advice if one.bottleneck == case.bottleneck]
     assert max(left, default=0) < 0.2 * before.saved_ns
 
 
 @pytest.mark.parametrize("case", planted.PLANTED, ids=lambda case: case.name)
 def test_percentages_add_up(case):
-    report = profiled(case.compiled())
+    report = report_of(case.name)
     assert sum(one.percent for one in report.path) == pytest.approx(100)
     assert sum(one.percent for one in report.path_lines) == pytest.approx(100)
     for line in report.path_lines:
@@ -57,8 +69,7 @@ def test_all_forms_of_a_report_say_the_same():
 
     from nki.report import Report, print_report
 
-    case = next(case for case in planted.PLANTED if case.name == "hoistable")
-    report = profiled(case.compiled())
+    report = report_of("hoistable")
     data = report.to_dict()
     assert [one["line"] for one in data["advice"]] == [one.line for one in report.advice]
     assert data["is_simulation"] and data["bottleneck"] == "hoistable load"
