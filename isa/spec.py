@@ -118,6 +118,8 @@ class Operation(Row):
         cls._engine_at = names.index("engine") if "engine" in names else -1
         if "name" in vars(cls):
             OPERATIONS[cls.name] = cls
+            if cls.public and not cls.document:
+                cls.document = ISA + cls.name
 
     @classmethod
     def parameters(cls) -> dict[str, tuple[str, ...]]:

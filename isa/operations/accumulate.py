@@ -10,7 +10,7 @@ from isa.dtypes import DTYPES
 from isa.enums import Engine, ReduceCommand
 from isa.fields import Attribute, Kind, Read, Write
 from isa.machine import accumulate
-from isa.spec import ISA, Instruction, Operation
+from isa.spec import Instruction, Operation
 
 _COMPARISONS = ("equal", "less", "less_equal", "greater", "greater_equal")
 _FLOATS = frozenset(name for name, dtype in DTYPES.items() if dtype.is_float)
@@ -73,7 +73,6 @@ class TensorScalarReduce(Operation):
     """
 
     name = "tensor_scalar_reduce"
-    document = ISA + "tensor_scalar_reduce"
     engines = (Engine.vector,)
     dst = Write(columns=True)
     data = Read(columns=True)
@@ -100,13 +99,10 @@ class TensorScalarReduce(Operation):
         rules.accumulate.operator_among(
             "reduce_op",
             ("add", "multiply", "maximum", "minimum"),
-            ISA + "tensor_scalar_reduce",
         ),
-        rules.accumulate.loaded_value("reduce_init", "tensor_scalar_reduce"),
+        rules.accumulate.loaded_value("reduce_init"),
         rules.accumulate.reverse_not_supported,
-        rules.indirection.indirection(
-            "nki/api/nki.isa.rst#nki.isa.tensor_scalar_reduce", "data", (Engine.vector,)
-        ),
+        rules.indirection.indirection("data", (Engine.vector,)),
     )
 
     @classmethod
@@ -148,7 +144,6 @@ class SelectReduce(Operation):
     """
 
     name = "select_reduce"
-    document = ISA + "select_reduce"
     engines = (Engine.vector,)
     dst = Write()
     predicate = Read(dtypes=frozenset({"int8", "uint8", "int16", "uint16"}))
@@ -167,8 +162,8 @@ class SelectReduce(Operation):
         rules.operands.column_operand("on_true", "on_false"),
         rules.operands.column_operand("on_true", "reduce_res"),
         rules.operands.not_both_psum("on_true", "predicate"),
-        rules.accumulate.operator_among("reduce_op", ("maximum",), ISA + "select_reduce"),
-        rules.accumulate.result_of_reduction("select_reduce"),
+        rules.accumulate.operator_among("reduce_op", ("maximum",)),
+        rules.accumulate.result_of_reduction,
     )
 
     @classmethod
@@ -213,7 +208,6 @@ class RangeSelect(Operation):
     """
 
     name = "range_select"
-    document = ISA + "range_select"
     engines = (Engine.vector,)
     generations = (3, 4)
     dst = Write()
@@ -241,10 +235,10 @@ class RangeSelect(Operation):
         rules.operands.column_operand("on_true_tile", "bound0"),
         rules.operands.column_operand("on_true_tile", "bound1"),
         rules.operands.column_operand("on_true_tile", "reduce_res"),
-        rules.accumulate.operator_among("comp_op0", _COMPARISONS, ISA + "range_select"),
-        rules.accumulate.operator_among("comp_op1", _COMPARISONS, ISA + "range_select"),
-        rules.accumulate.operator_among("reduce_op", ("maximum",), ISA + "range_select"),
-        rules.accumulate.result_of_reduction("range_select"),
+        rules.accumulate.operator_among("comp_op0", _COMPARISONS),
+        rules.accumulate.operator_among("comp_op1", _COMPARISONS),
+        rules.accumulate.operator_among("reduce_op", ("maximum",)),
+        rules.accumulate.result_of_reduction,
         rules.accumulate.range_positions,
         rules.accumulate.range_fill,
     )
@@ -288,7 +282,6 @@ class Exponential(Operation):
     """
 
     name = "exponential"
-    document = ISA + "exponential"
     engines = (Engine.vector,)
     generations = (4,)
     dst = Write(dtypes=_EXPONENTIAL_DTYPES | {"tfloat32"}, columns=True)
@@ -312,13 +305,11 @@ class Exponential(Operation):
         rules.operands.column_operand("src", "reduce_res"),
         rules.operands.column_operand("src", "reduce_init"),
         rules.operands.float32_columns(None, "max_value", "reduce_init"),
-        rules.sizes.dimensions_at_most("dst", 4, ISA + "exponential"),
-        rules.sizes.dimensions_at_most("src", 4, ISA + "exponential"),
-        rules.accumulate.loaded_value("reduce_init", "exponential", unset=0.0),
-        rules.accumulate.result_of_reduction("exponential"),
-        rules.indirection.indirection(
-            "nki/api/nki.isa.rst#nki.isa.exponential", "src", (Engine.vector,)
-        ),
+        rules.sizes.dimensions_at_most("dst", 4),
+        rules.sizes.dimensions_at_most("src", 4),
+        rules.accumulate.loaded_value("reduce_init", unset=0.0),
+        rules.accumulate.result_of_reduction,
+        rules.indirection.indirection("src", (Engine.vector,)),
     )
 
     @classmethod

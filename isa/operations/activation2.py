@@ -12,8 +12,6 @@ from isa.machine.activation2 import Activate2
 from isa.machine.scalar import ActReadAccumulator
 from isa.spec import Instruction, Operation
 
-_PAGE = "nki/api/nki.isa.rst#nki.isa.activate2"
-
 
 class Activation2(Operation):
     """`dst = op((data <op0> imm0) <op1> imm1)` on ScalarE in fp32, with a reduction; gen4.
@@ -48,7 +46,6 @@ class Activation2(Operation):
     """
 
     name = "activate2"
-    document = _PAGE
     engines = (Engine.scalar,)
     generations = (4,)
     dst = Write(columns=True)
@@ -82,10 +79,10 @@ class Activation2(Operation):
         rules.activation2.activate2_operators,
         rules.activation2.activate2_immediates,
         rules.accumulate.operator_among(
-            "reduce_op", ("add", "maximum", "minimum", "abs_max", "abs_min"), _PAGE
+            "reduce_op", ("add", "maximum", "minimum", "abs_max", "abs_min")
         ),
         rules.activation2.activate2_reduction,
-        rules.indirection.indirection(_PAGE, "data", (Engine.scalar,)),
+        rules.indirection.indirection("data", (Engine.scalar,)),
     )
 
     @classmethod

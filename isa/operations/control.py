@@ -21,7 +21,7 @@ from isa.fields import (
     Write,
 )
 from isa.machine import control
-from isa.spec import ISA, Instruction, Meeting, Operation
+from isa.spec import Instruction, Meeting, Operation
 
 
 class RegisterMove(Operation):
@@ -47,7 +47,6 @@ class RegisterMove(Operation):
 
     name = "register_move"
     machine = control.RegisterMove
-    document = ISA + "register_move"
     engines = SEQUENCERS
     dst = Attribute(kind=Kind.register)
     src = Attribute(kind=Kind.value, limits=REGISTER)
@@ -77,7 +76,6 @@ class RegisterLoad(Operation):
 
     name = "register_load"
     machine = control.RegisterLoad
-    document = ISA + "register_load"
     engines = SEQUENCERS
     dst = Attribute(kind=Kind.register)
     src = Read(SBUF_OR_HBM)
@@ -106,7 +104,6 @@ class RegisterStore(Operation):
     """
 
     name = "register_store"
-    document = ISA + "register_store"
     engines = SEQUENCERS
     dst = Write(SBUF_OR_HBM)
     src = Attribute(kind=Kind.value)
@@ -154,7 +151,6 @@ class CoreBarrier(Operation):
 
     name = "core_barrier"
     machine = control.CoreBarrier
-    document = ISA + "core_barrier"
     engines = SEQUENCERS
     generations = (3, 4)
     minimum_cores = 2
@@ -201,7 +197,6 @@ class Sendrecv(Operation):
     """
 
     name = "sendrecv"
-    document = ISA + "sendrecv"
     engines = (Engine.gpsimd,)
     generations = (3, 4)
     minimum_cores = 2
@@ -215,7 +210,7 @@ class Sendrecv(Operation):
     dma_engine = Attribute(kind=Kind.dma_engine, default=DmaEngine.dma)
     rules = (
         rules.operands.same_dtype("dst", "src"),
-        rules.operands.same_shape("dst", "src", ISA + "sendrecv"),
+        rules.operands.same_shape("dst", "src"),
         rules.movement.exchange_ranks,
         rules.movement.exchange_bytes,
     )

@@ -39,7 +39,6 @@ class DmaCopy(Operation):
     """
 
     name = "dma_copy"
-    document = "nki/api/nki.isa.rst#nki.isa.dma_copy"
     engines = (Engine.sync, Engine.scalar, Engine.gpsimd)
     dst = Write(SBUF_OR_HBM, vector_offset=True)
     src = Read(SBUF_OR_HBM, vector_offset=True)
@@ -115,7 +114,6 @@ class DmaTranspose(Operation):
     """
 
     name = "dma_transpose"
-    document = "nki/api/nki.isa.rst#nki.isa.dma_transpose"
     engines = (Engine.sync, Engine.gpsimd)
     dst = Write(SBUF, starts=ANY_PARTITION)
     src = Read(SBUF_OR_HBM, vector_offset=True, index_columns=True, permuted=True)
@@ -178,7 +176,6 @@ class DmaCompute(Operation):
     """
 
     name = "dma_compute"
-    document = "nki/api/nki.isa.rst#nki.isa.dma_compute"
     engines = (Engine.sync, Engine.gpsimd)
     lists: ClassVar[dict[str, tuple[str, ...]]] = {
         "srcs": tuple(f"src{i}" for i in range(dma.MOST_SOURCES))
@@ -205,9 +202,7 @@ class DmaCompute(Operation):
     unique_indices = Attribute(kind=Kind.flag, default=True)
     oob_mode = Attribute(kind=Kind.oob_mode, default=OobMode.error)
     rules = (
-        rules.accumulate.operator_among(
-            "reduce_op", ("add",), "nki/api/nki.isa.rst#nki.isa.dma_compute"
-        ),
+        rules.accumulate.operator_among("reduce_op", ("add",)),
         rules.dma_sum.sum_elements,
         rules.dma_sum.sum_scales,
         rules.dma_sum.sum_indices,

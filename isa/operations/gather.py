@@ -8,11 +8,7 @@ from isa import rules
 from isa.enums import Engine
 from isa.fields import SBUF, Attribute, Kind, Read, Update, Write
 from isa.machine import gather
-from isa.spec import ISA, Operation
-
-_SHUFFLE = ISA + "nc_stream_shuffle"
-_GATHER = ISA + "nc_n_gather"
-_LOCAL = ISA + "local_gather"
+from isa.spec import Operation
 
 
 class NcStreamShuffle(Operation):
@@ -38,14 +34,13 @@ class NcStreamShuffle(Operation):
 
     name = "nc_stream_shuffle"
     machine = gather.StreamShuffle
-    document = _SHUFFLE
     engines = (Engine.vector,)
     dst = Update()
     src = Read()
     shuffle_mask = Attribute(kind=Kind.integers)
     rules = (
         rules.operands.same_dtype("dst", "src"),
-        rules.sizes.same_row_elements("dst", "src", document=_SHUFFLE),
+        rules.sizes.same_row_elements("dst", "src"),
         rules.gather.shuffle_starts,
         rules.gather.shuffle_mask,
     )
@@ -75,14 +70,13 @@ class NcNGather(Operation):
 
     name = "nc_n_gather"
     machine = gather.GatherElements
-    document = _GATHER
     engines = (Engine.gpsimd,)
     dst = Write(SBUF)
     data = Read(SBUF, permuted=True)
     indices = Read(SBUF, dtypes=frozenset({"uint32"}))
     rules = (
         rules.operands.same_elements("dst", "indices"),
-        rules.sizes.same_partitions("dst", "data", document=_GATHER),
+        rules.sizes.same_partitions("dst", "data"),
         rules.operands.same_dtype("dst", "data"),
     )
 
@@ -116,7 +110,6 @@ class LocalGather(Operation):
 
     name = "local_gather"
     machine = gather.LocalGather
-    document = _LOCAL
     engines = (Engine.gpsimd,)
     dst = Write(SBUF)
     src_buffer = Read(SBUF, permuted=True)
@@ -124,11 +117,11 @@ class LocalGather(Operation):
     num_elem_per_idx = Attribute(kind=Kind.integer, choices=(1, 2, 4, 8, 16, 32), default=1)
     num_valid_indices = Attribute(kind=Kind.integer, optional=True, default=None)
     rules = (
-        rules.sizes.same_partitions("dst", "src_buffer", "index", document=_LOCAL),
+        rules.sizes.same_partitions("dst", "src_buffer", "index"),
         rules.operands.same_dtype("dst", "src_buffer"),
         rules.gather.gather_groups,
         rules.gather.gather_count,
-        rules.gather.same_lanes("src_buffer", "index", _LOCAL),
+        rules.gather.same_lanes("src_buffer", "index"),
     )
 
     @classmethod

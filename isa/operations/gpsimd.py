@@ -11,8 +11,6 @@ from isa.fields import INT32, SBUF, Attribute, Kind, Read, Write
 from isa.machine import gpsimd
 from isa.spec import Instruction, Operation
 
-_PARTITION_REDUCE = "nki/api/nki.isa.rst#nki.isa.tensor_partition_reduce"
-
 
 class Iota(Operation):
     """dst[p, w, z, y, x] = offset + p * channel_multiplier + sum of index * step, in int32.
@@ -36,7 +34,6 @@ class Iota(Operation):
 
     name = "iota"
     machine = gpsimd.Iota
-    document = "nki/api/nki.isa.rst#nki.isa.iota"
     engines = (Engine.gpsimd,)
     dst = Write(SBUF)
     pattern = Attribute(kind=Kind.pattern)
@@ -73,7 +70,6 @@ class AffineSelect(Operation):
     """
 
     name = "affine_select"
-    document = "nki/api/nki.isa.rst#nki.isa.affine_select"
     engines = (Engine.gpsimd,)
     dst = Write(SBUF)
     pattern = Attribute(kind=Kind.pattern)
@@ -121,18 +117,16 @@ class TensorPartitionReduce(Operation):
     """
 
     name = "tensor_partition_reduce"
-    document = _PARTITION_REDUCE
     engines = (Engine.gpsimd,)
     dst = Write(SBUF)
     op = Attribute(kind=Kind.alu)
     data = Read(SBUF)
     rules = (
-        rules.sizes.partition_count("dst", 1, _PARTITION_REDUCE),
-        rules.sizes.same_row_elements("dst", "data", document=_PARTITION_REDUCE),
+        rules.sizes.partition_count("dst", 1),
+        rules.sizes.same_row_elements("dst", "data"),
         rules.accumulate.operator_among(
             "op",
             ("add", "average", "maximum", "bitwise_or", "bitwise_and"),
-            _PARTITION_REDUCE,
         ),
         rules.operands.bitvec_dtypes("op", "dst", "data"),
     )

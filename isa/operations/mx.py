@@ -12,7 +12,6 @@ from isa.fields import PSUM, SBUF, Attribute, Kind, Read, Update, Write
 from isa.machine import mx
 from isa.spec import Instruction, Operation
 
-_MATMUL = "nki/api/nki.isa.rst#nki.isa.nc_matmul_mx"
 _PACKED = frozenset(name for name, row in DTYPES.items() if row.is_packed)
 _SCALES = frozenset({"float8_e8m0fnu", "uint8"})
 
@@ -45,7 +44,6 @@ class QuantizeMx(Operation):
 
     name = "quantize_mx"
     machine = mx.QuantizeMx
-    document = "nki/api/nki.isa.rst#nki.isa.quantize_mx"
     engines = (Engine.vector,)
     generations = (4,)
     dst = Write(
@@ -95,7 +93,6 @@ class NcMatmulMx(Operation):
     """
 
     name = "nc_matmul_mx"
-    document = _MATMUL
     engines = (Engine.tensor,)
     generations = (4,)
     dst = Update(
@@ -121,7 +118,7 @@ class NcMatmulMx(Operation):
         rules.array.tile_partitions,
         rules.mx.scales_of("stationary", "stationary_scale"),
         rules.mx.scales_of("moving", "moving_scale"),
-        rules.indirection.indirection(_MATMUL, "stationary", (Engine.tensor,)),
+        rules.indirection.indirection("stationary", (Engine.tensor,)),
         rules.indirection.mx_indices,
     )
 

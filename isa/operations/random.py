@@ -13,7 +13,7 @@ from isa import rules
 from isa.enums import Engine
 from isa.fields import ON_CHIP, SBUF, Attribute, Kind, Read, Write
 from isa.machine import random
-from isa.spec import ISA, Operation
+from isa.spec import Operation
 
 _INTEGERS = frozenset({"int8", "int16", "int32", "uint8", "uint16", "uint32"})
 _GENERATING = (Engine.vector, Engine.gpsimd)
@@ -42,11 +42,10 @@ class Rng(Operation):
 
     name = "rng"
     machine = random.RandomBits
-    document = ISA + "rng"
     engines = _GENERATING
     dst = Write(ON_CHIP, dtypes=_INTEGERS)
     engine = Attribute(kind=Kind.engine, choices=_GENERATING, default=Engine.vector)
-    rules = (rules.random.random_engine(ISA + "rng"),)
+    rules = (rules.random.random_engine(),)
 
 
 class Rand2(Operation):
@@ -71,7 +70,6 @@ class Rand2(Operation):
 
     name = "rand2"
     machine = random.RandomUniform
-    document = ISA + "rand2"
     engines = (Engine.vector,)
     generations = (4,)
     dst = Write(
@@ -117,7 +115,6 @@ class Dropout(Operation):
 
     name = "dropout"
     machine = random.Dropout
-    document = ISA + "dropout"
     engines = (Engine.vector,)
     dst = Write(ON_CHIP)
     data = Read(ON_CHIP)
@@ -159,7 +156,6 @@ class SetRngSeed(Operation):
 
     name = "set_rng_seed"
     machine = random.SeedRandom
-    document = ISA + "set_rng_seed"
     engines = (Engine.vector,)
     src_seeds = Read(ON_CHIP)
     rules = (rules.operands.one_element("src_seeds"), rules.random.seed_bits)
@@ -188,14 +184,13 @@ class RandSetState(Operation):
 
     name = "rand_set_state"
     machine = random.SetRandomState
-    document = ISA + "rand_set_state"
     engines = _GENERATING
     generations = (3, 4)
     src_seeds = Read(SBUF, dtypes=_UINT32)
     engine = Attribute(kind=Kind.engine, choices=_GENERATING, default=Engine.gpsimd)
     rules = (
-        rules.random.random_engine(ISA + "rand_set_state", states=True),
-        rules.random.state_words("src_seeds", ISA + "rand_set_state"),
+        rules.random.random_engine(states=True),
+        rules.random.state_words("src_seeds"),
     )
 
 
@@ -223,12 +218,11 @@ class RandGetState(Operation):
 
     name = "rand_get_state"
     machine = random.GetRandomState
-    document = ISA + "rand_get_state"
     engines = _GENERATING
     generations = (3, 4)
     dst = Write(ON_CHIP, dtypes=_UINT32)
     engine = Attribute(kind=Kind.engine, choices=_GENERATING, default=Engine.gpsimd)
     rules = (
-        rules.random.random_engine(ISA + "rand_get_state", states=True),
-        rules.random.state_words("dst", ISA + "rand_get_state"),
+        rules.random.random_engine(states=True),
+        rules.random.state_words("dst"),
     )

@@ -8,7 +8,7 @@ from isa import rules
 from isa.enums import Engine, ReduceCommand
 from isa.fields import Attribute, Kind, Read, Write
 from isa.machine.scalar import Activate, ActReadAccumulator
-from isa.spec import Instruction, Operation
+from isa.spec import ISA, Instruction, Operation
 
 _RULES = (
     rules.operands.same_elements("dst", "data"),
@@ -18,9 +18,7 @@ _RULES = (
     rules.operands.activation_bias,
     rules.operands.reduce_result,
     rules.operators.activation_reduce_operator,
-    rules.indirection.indirection(
-        "nki/api/nki.isa.rst#nki.isa.activation", "data", (Engine.scalar,)
-    ),
+    rules.indirection.indirection("data", (Engine.scalar,), document=ISA + "activation"),
 )
 
 
@@ -60,7 +58,6 @@ class Activation(Operation):
     """
 
     name = "activation"
-    document = "nki/api/nki.isa.rst#nki.isa.activation"
     engines = (Engine.scalar,)
     dst = Write(columns=True)
     op = Attribute(kind=Kind.activation)
@@ -110,7 +107,6 @@ class ActivationReduce(Operation):
     """
 
     name = "activation_reduce"
-    document = "nki/api/nki.isa.rst#nki.isa.activation_reduce"
     engines = (Engine.scalar,)
     dst = Write(columns=True)
     op = Attribute(kind=Kind.activation)

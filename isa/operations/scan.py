@@ -6,7 +6,7 @@ from isa import rules
 from isa.enums import Engine, ReduceCommand
 from isa.fields import Attribute, Kind, Read, Write
 from isa.machine import scan
-from isa.spec import ISA, Operation
+from isa.spec import Operation
 
 _CUMULATIVE_DTYPES = frozenset(
     {
@@ -50,7 +50,6 @@ class TensorTensorScan(Operation):
 
     name = "tensor_tensor_scan"
     machine = scan.TensorTensorScan
-    document = ISA + "tensor_tensor_scan"
     engines = (Engine.vector,)
     dst = Write()
     data0 = Read()
@@ -100,7 +99,6 @@ class TensorScalarCumulative(Operation):
 
     name = "tensor_scalar_cumulative"
     machine = scan.TensorScalarCumulative
-    document = ISA + "tensor_scalar_cumulative"
     engines = (Engine.vector,)
     dst = Write(dtypes=_CUMULATIVE_DTYPES, columns=True)
     src = Read(dtypes=_CUMULATIVE_DTYPES, columns=True)
@@ -123,12 +121,9 @@ class TensorScalarCumulative(Operation):
         rules.accumulate.operator_among(
             "op1",
             ("add", "subtract", "multiply", "maximum", "minimum"),
-            ISA + "tensor_scalar_cumulative",
         ),
         rules.operands.float32_columns("op0", "imm0"),
         rules.operands.float32_columns(None, "imm1"),
-        rules.accumulate.loaded_value("imm1", "tensor_scalar_cumulative", ignored=True),
-        rules.indirection.indirection(
-            "nki/api/nki.isa.rst#nki.isa.tensor_scalar_cumulative", "src", (Engine.vector,)
-        ),
+        rules.accumulate.loaded_value("imm1", ignored=True),
+        rules.indirection.indirection("src", (Engine.vector,)),
     )

@@ -6,11 +6,8 @@ from isa import rules
 from isa.enums import Engine
 from isa.fields import Attribute, Kind, Read, Write
 from isa.machine import search
-from isa.spec import ISA, Operation
+from isa.spec import Operation
 
-_MAX8 = ISA + "max8"
-_FIND = ISA + "nc_find_index8"
-_REPLACE = ISA + "nc_match_replace8"
 _INDEX_DTYPES = frozenset({"uint16", "uint32"})
 _LEAST, _MOST = 8, 16384
 
@@ -36,16 +33,15 @@ class Max8(Operation):
 
     name = "max8"
     machine = search.Max8
-    document = _MAX8
     engines = (Engine.vector,)
     dst = Write()
     src = Read()
     rules = (
-        rules.sizes.same_partitions("dst", "src", document=_MAX8),
-        rules.sizes.row_elements("dst", 8, _MAX8),
-        rules.sizes.row_elements_between("src", _LEAST, _MOST, _MAX8),
-        rules.sizes.dimensions_at_most("src", 3, _MAX8),
-        rules.sizes.dimensions_at_most("dst", 2, _MAX8),
+        rules.sizes.same_partitions("dst", "src"),
+        rules.sizes.row_elements("dst", 8),
+        rules.sizes.row_elements_between("src", _LEAST, _MOST),
+        rules.sizes.dimensions_at_most("src", 3),
+        rules.sizes.dimensions_at_most("dst", 2),
     )
 
 
@@ -74,19 +70,18 @@ class NcFindIndex8(Operation):
 
     name = "nc_find_index8"
     machine = search.FindIndex8
-    document = _FIND
     engines = (Engine.vector,)
     dst = Write(dtypes=_INDEX_DTYPES)
     data = Read()
     vals = Read()
     rules = (
-        rules.sizes.same_partitions("dst", "data", "vals", document=_FIND),
-        rules.sizes.row_elements("dst", 8, _FIND),
-        rules.sizes.row_elements("vals", 8, _FIND),
-        rules.sizes.row_elements_between("data", _LEAST, _MOST, _FIND),
-        rules.sizes.dimensions_at_most("data", 3, _FIND),
-        rules.sizes.dimensions_at_most("vals", 3, _FIND),
-        rules.sizes.dimensions_at_most("dst", 2, _FIND),
+        rules.sizes.same_partitions("dst", "data", "vals"),
+        rules.sizes.row_elements("dst", 8),
+        rules.sizes.row_elements("vals", 8),
+        rules.sizes.row_elements_between("data", _LEAST, _MOST),
+        rules.sizes.dimensions_at_most("data", 3),
+        rules.sizes.dimensions_at_most("vals", 3),
+        rules.sizes.dimensions_at_most("dst", 2),
     )
 
 
@@ -115,7 +110,6 @@ class NcMatchReplace8(Operation):
 
     name = "nc_match_replace8"
     machine = search.MatchReplace8
-    document = _REPLACE
     engines = (Engine.vector,)
     dst = Write()
     data = Read()
@@ -124,7 +118,7 @@ class NcMatchReplace8(Operation):
     dst_idx = Write(optional=True, default=None, dtypes=_INDEX_DTYPES)
     rules = (
         rules.operands.same_elements("dst", "data"),
-        rules.sizes.same_partitions("data", "vals", "dst_idx", document=_REPLACE),
-        rules.sizes.row_elements("vals", 8, _REPLACE),
-        rules.sizes.row_elements("dst_idx", 8, _REPLACE),
+        rules.sizes.same_partitions("data", "vals", "dst_idx"),
+        rules.sizes.row_elements("vals", 8),
+        rules.sizes.row_elements("dst_idx", 8),
     )

@@ -8,11 +8,8 @@ from isa import rules
 from isa.enums import Engine
 from isa.fields import INT32, SBUF, Attribute, Kind, Read, Update, Write
 from isa.machine import sequence
-from isa.spec import ISA, Operation
+from isa.spec import Operation
 
-_BOUNDS = ISA + "sequence_bounds"
-_NONZERO = ISA + "nonzero_with_count"
-_TOPK = ISA + "topk"
 _IDS = frozenset({"float32", "int32"})
 
 
@@ -38,16 +35,13 @@ class SequenceBounds(Operation):
 
     name = "sequence_bounds"
     machine = sequence.SequenceBounds
-    document = _BOUNDS
     engines = (Engine.gpsimd,)
     dst = Write(SBUF, dtypes=_IDS)
     segment_ids = Read(SBUF, dtypes=_IDS, permuted=True)
     rules = (
-        rules.sizes.partition_count("segment_ids", 1, _BOUNDS),
-        rules.sizes.same_partitions("dst", "segment_ids", document=_BOUNDS),
-        rules.sizes.row_elements_of(
-            "dst", "segment_ids", lambda n: 2 * n, "two for each of", _BOUNDS
-        ),
+        rules.sizes.partition_count("segment_ids", 1),
+        rules.sizes.same_partitions("dst", "segment_ids"),
+        rules.sizes.row_elements_of("dst", "segment_ids", lambda n: 2 * n, "two for each of"),
     )
 
 
@@ -74,7 +68,6 @@ class NonzeroWithCount(Operation):
 
     name = "nonzero_with_count"
     machine = sequence.NonzeroWithCount
-    document = _NONZERO
     engines = (Engine.gpsimd,)
     generations = (3, 4)
     dst = Update(SBUF, dtypes=frozenset({"int32"}))
@@ -82,9 +75,9 @@ class NonzeroWithCount(Operation):
     index_offset = Attribute(kind=Kind.integer, default=0, limits=INT32)
     padding_val = Attribute(kind=Kind.integer, default=-1, limits=INT32)
     rules = (
-        rules.sizes.same_partitions("dst", "src", document=_NONZERO),
-        rules.sizes.row_elements_of("dst", "src", lambda n: n + 1, "one more than", _NONZERO),
-        rules.gather.same_lanes("src", "dst", _NONZERO),
+        rules.sizes.same_partitions("dst", "src"),
+        rules.sizes.row_elements_of("dst", "src", lambda n: n + 1, "one more than"),
+        rules.gather.same_lanes("src", "dst"),
     )
 
     @classmethod
@@ -121,14 +114,13 @@ class TopK(Operation):
 
     name = "topk"
     machine = sequence.TopK
-    document = _TOPK
     engines = (Engine.gpsimd,)
     val_dst = Write(SBUF, dtypes=frozenset({"bfloat16"}))
     idx_dst = Write(SBUF, dtypes=frozenset({"uint32"}))
     src = Read(SBUF, dtypes=frozenset({"bfloat16"}), permuted=True)
     n = Attribute(kind=Kind.integer)
     rules = (
-        rules.sizes.same_partitions("val_dst", "idx_dst", "src", document=_TOPK),
-        rules.sizes.same_row_elements("val_dst", "idx_dst", document=_TOPK),
+        rules.sizes.same_partitions("val_dst", "idx_dst", "src"),
+        rules.sizes.same_row_elements("val_dst", "idx_dst"),
         rules.sequence.top_k_counts,
     )

@@ -8,9 +8,6 @@ from isa.fields import Read, Write
 from isa.machine import statistics
 from isa.spec import Operation
 
-_STATS = "nki/api/nki.isa.rst#nki.isa.bn_stats"
-_AGGREGATE = "nki/api/nki.isa.rst#nki.isa.bn_aggr"
-
 
 class BnStats(Operation):
     """dst [P, 6] = count, mean and variance * count of the even elements of each partition of
@@ -34,14 +31,13 @@ class BnStats(Operation):
 
     name = "bn_stats"
     machine = statistics.BnStats
-    document = _STATS
     engines = (Engine.vector,)
     dst = Write()
     data = Read()
     rules = (
-        rules.sizes.same_partitions("dst", "data", document=_STATS),
-        rules.sizes.row_elements("dst", 6, _STATS),
-        rules.sizes.row_elements_within("data", "batch_norm_free_max", _STATS),
+        rules.sizes.same_partitions("dst", "data"),
+        rules.sizes.row_elements("dst", 6),
+        rules.sizes.row_elements_within("data", "batch_norm_free_max"),
     )
 
 
@@ -68,12 +64,11 @@ class BnAggr(Operation):
 
     name = "bn_aggr"
     machine = statistics.BnAggregate
-    document = _AGGREGATE
     engines = (Engine.vector,)
     dst = Write()
     data = Read()
     rules = (
-        rules.sizes.same_partitions("dst", "data", document=_AGGREGATE),
-        rules.sizes.row_elements("dst", 2, _AGGREGATE),
-        rules.sizes.row_elements_multiple("data", 3, _AGGREGATE),
+        rules.sizes.same_partitions("dst", "data"),
+        rules.sizes.row_elements("dst", 2),
+        rules.sizes.row_elements_multiple("data", 3),
     )

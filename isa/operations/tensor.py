@@ -66,7 +66,6 @@ class NcMatmul(Operation):
     """
 
     name = "nc_matmul"
-    document = "nki/api/nki.isa.rst#nki.isa.nc_matmul"
     engines = (Engine.tensor,)
     variants = ("is_stationary_onezero", "is_moving_onezero", "is_transpose", "perf_mode")
     dst = Update(PSUM, doc="[M, N] tile in PSUM", columns=True, one_bank=True)
@@ -93,9 +92,7 @@ class NcMatmul(Operation):
         rules.array.matmul_transpose,
         rules.array.matmul_tiling,
         rules.array.tile_partitions,
-        rules.indirection.indirection(
-            "nki/api/nki.isa.rst#nki.isa.nc_matmul", "stationary", (Engine.tensor,)
-        ),
+        rules.indirection.indirection("stationary", (Engine.tensor,)),
         rules.indirection.matmul_indices,
     )
 
@@ -152,7 +149,6 @@ class NcTranspose(Operation):
     """
 
     name = "nc_transpose"
-    document = "nki/api/nki.isa.rst#nki.isa.nc_transpose"
     engines = (Engine.tensor, Engine.vector)
     dst = Write(ON_CHIP, one_bank=True)
     data = Read(ON_CHIP, permuted=True)

@@ -9,7 +9,7 @@ from isa.dtypes import DTYPES
 from isa.enums import Engine, Memory
 from isa.fields import Attribute, Kind, Read, Update, Write
 from isa.machine import elementwise, vector
-from isa.spec import ISA, Instruction, Operation
+from isa.spec import Instruction, Operation
 
 _COMPUTE = (Engine.unknown, Engine.vector, Engine.scalar, Engine.gpsimd)
 _VECTOR_GPSIMD = (Engine.unknown, Engine.vector, Engine.gpsimd)
@@ -42,7 +42,6 @@ class TensorTensor(Operation):
 
     name = "tensor_tensor"
     machine = elementwise.TensorTensor
-    document = ISA + "tensor_tensor"
     engines = (Engine.vector, Engine.gpsimd)
     dst = Write(columns=True)
     data1 = Read(columns=True)
@@ -57,7 +56,6 @@ class TensorTensor(Operation):
         rules.operands.bitvec_dtypes("op", "dst", "data1", "data2"),
         rules.operands.gpsimd_no_psum,
         rules.indirection.indirection(
-            "nki/api/nki.isa.rst#nki.isa.tensor_tensor",
             "data1",
             (Engine.vector, Engine.gpsimd),
         ),
@@ -103,7 +101,6 @@ class TensorScalar(Operation):
 
     name = "tensor_scalar"
     machine = elementwise.TensorScalar
-    document = ISA + "tensor_scalar"
     engines = (Engine.vector, Engine.scalar, Engine.gpsimd)
     dst = Write(columns=True)
     data = Read(columns=True)
@@ -127,7 +124,6 @@ class TensorScalar(Operation):
         rules.operands.tensor_scalar_engine,
         rules.operands.gpsimd_no_psum,
         rules.indirection.indirection(
-            "nki/api/nki.isa.rst#nki.isa.tensor_scalar",
             "data",
             (Engine.vector, Engine.scalar, Engine.gpsimd),
         ),
@@ -168,7 +164,6 @@ class ScalarTensorTensor(Operation):
     """
 
     name = "scalar_tensor_tensor"
-    document = ISA + "scalar_tensor_tensor"
     engines = (Engine.vector,)
     dst = Write()
     data = Read()
@@ -223,7 +218,6 @@ class TensorCopy(Operation):
 
     name = "tensor_copy"
     machine = elementwise.TensorCopy
-    document = ISA + "tensor_copy"
     engines = (Engine.vector, Engine.scalar, Engine.gpsimd)
     dst = Write(columns=True)
     src = Read(columns=True)
@@ -233,7 +227,6 @@ class TensorCopy(Operation):
         rules.operands.scalar_copy_generation,
         rules.operands.gpsimd_no_psum,
         rules.indirection.indirection(
-            "nki/api/nki.isa.rst#nki.isa.tensor_copy",
             "src",
             (Engine.vector, Engine.scalar),
         ),
@@ -262,7 +255,6 @@ class TensorCopyPredicated(Operation):
 
     name = "tensor_copy_predicated"
     machine = elementwise.CopyPredicated
-    document = ISA + "tensor_copy_predicated"
     engines = (Engine.vector,)
     dst = Update(columns=True)
     src = Read(immediate=True)
@@ -273,9 +265,7 @@ class TensorCopyPredicated(Operation):
         rules.operands.same_dtype("dst", "src"),
         rules.operands.copied_number,
         rules.operands.not_both_psum("src", "predicate"),
-        rules.indirection.indirection(
-            "nki/api/nki.isa.rst#nki.isa.tensor_copy_predicated", "predicate", (Engine.vector,)
-        ),
+        rules.indirection.indirection("predicate", (Engine.vector,)),
     )
 
     @classmethod
@@ -306,7 +296,6 @@ class TensorReduce(Operation):
     """
 
     name = "tensor_reduce"
-    document = ISA + "tensor_reduce"
     engines = (Engine.vector,)
     dst = Write(columns=True)
     op = Attribute(kind=Kind.alu)
@@ -318,9 +307,7 @@ class TensorReduce(Operation):
         rules.operands.reduce_axes,
         rules.operators.reduction_operator("op"),
         rules.operands.bitvec_dtypes("op", "dst", "data"),
-        rules.indirection.indirection(
-            "nki/api/nki.isa.rst#nki.isa.tensor_reduce", "data", (Engine.vector,)
-        ),
+        rules.indirection.indirection("data", (Engine.vector,)),
     )
 
     @classmethod
@@ -351,7 +338,6 @@ class Reciprocal(Operation):
 
     name = "reciprocal"
     machine = vector.Reciprocal
-    document = ISA + "reciprocal"
     engines = (Engine.vector,)
     dst = Write()
     data = Read()
@@ -381,7 +367,6 @@ class Memset(Operation):
 
     name = "memset"
     machine = elementwise.Memset
-    document = ISA + "memset"
     engines = (Engine.vector, Engine.gpsimd)
     dst = Write()
     value = Attribute(kind=Kind.number)

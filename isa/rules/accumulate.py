@@ -6,11 +6,20 @@ from isa.affine import bounds
 from isa.alu import ALU
 from isa.enums import ReduceCommand
 from isa.machine.accumulate import FP32_LOWEST
-from isa.rules.form import OperationCall, Rule, Violation, free_elements, is_number, listed, rule
+from isa.rules.form import (
+    OWN_PAGE,
+    OperationCall,
+    Rule,
+    Violation,
+    free_elements,
+    is_number,
+    listed,
+    rule,
+)
 from isa.spec import ISA
 
 
-def operator_among(name: str, names: tuple[str, ...], document: str) -> Rule:
+def operator_among(name: str, names: tuple[str, ...]) -> Rule:
     """The operator, if it is given, is one of those named."""
     accepted = frozenset(ALU[n] for n in names)
 
@@ -25,10 +34,10 @@ def operator_among(name: str, names: tuple[str, ...], document: str) -> Rule:
         )
 
     text = f"{name} is {listed(names, 'or')}."
-    return Rule("operator_among", document, check, text, {name: accepted})
+    return Rule("operator_among", OWN_PAGE, check, text, {name: accepted})
 
 
-def loaded_value(name: str, page: str, ignored: bool = False, unset: float | None = None) -> Rule:
+def loaded_value(name: str, ignored: bool = False, unset: float | None = None) -> Rule:
     """With load_reduce, and only then, there is a value to load.
 
     `ignored`: other commands may come with one all the same. `unset`: the number that counts as no
@@ -58,7 +67,7 @@ def loaded_value(name: str, page: str, ignored: bool = False, unset: float | Non
         )
 
     text = f"{name} is given with reduce_cmd=load_reduce" + ("." if ignored else " only.")
-    return Rule("loaded_value", ISA + page, check, text)
+    return Rule("loaded_value", OWN_PAGE, check, text)
 
 
 @rule(ISA + "tensor_scalar_reduce", "reverse0 is False.")
@@ -74,22 +83,18 @@ def reverse_not_supported(call: OperationCall) -> Violation | None:
     )
 
 
-def result_of_reduction(page: str) -> Rule:
+@rule(OWN_PAGE, "reduce_res is not given with reduce_cmd=idle.")
+def result_of_reduction(call: OperationCall) -> Violation | None:
     """A result is asked for only where the instruction accumulates."""
-
-    def check(call: OperationCall) -> Violation | None:
-        if call.reduce_res is None or call.reduce_cmd is not ReduceCommand.idle:
-            return None
-        return Violation(
-            "value-not-allowed",
-            "reduce_res is given with reduce_cmd=idle",
-            why="An idle instruction accumulates nothing, and may change the registers.",
-            hint="Pass reduce_cmd=nisa.reduce_cmd.reset_reduce, or leave reduce_res out.",
-            operand="reduce_res",
-        )
-
-    text = "reduce_res is not given with reduce_cmd=idle."
-    return Rule("result_of_reduction", ISA + page, check, text)
+    if call.reduce_res is None or call.reduce_cmd is not ReduceCommand.idle:
+        return None
+    return Violation(
+        "value-not-allowed",
+        "reduce_res is given with reduce_cmd=idle",
+        why="An idle instruction accumulates nothing, and may change the registers.",
+        hint="Pass reduce_cmd=nisa.reduce_cmd.reset_reduce, or leave reduce_res out.",
+        operand="reduce_res",
+    )
 
 
 @rule(ISA + "range_select", "range_start and the last position are within 2**24.")

@@ -67,11 +67,17 @@ class OperationCall:
         return [(n, v) for n, v in zip(self.names, self.values) if is_tensor(v)]
 
 
+OWN_PAGE = ""
+"""The document of rules that each operation's own page states."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A named constraint. `document` is the page and section that states it, `text` the constraint
-    in a sentence, in terms of the row's fields. `operators` has the ALU operators that the rule
-    leaves to fields, by name of the field."""
+    """A named constraint.
+
+    `document` is the page and section that states it, or OWN_PAGE, `text` the constraint in a
+    sentence, in terms of the row's fields. `operators` has the ALU operators that the rule leaves
+    to fields, by name of the field."""
 
     name: str
     document: str

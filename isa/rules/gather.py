@@ -8,6 +8,7 @@ from isa.affine import bounds
 from isa.machine.gather import GPSIMD_PARTITIONS, KEEP, LANES
 from isa.memory import start_partition_allowed, start_partitions
 from isa.rules.form import (
+    OWN_PAGE,
     OperationCall,
     Rule,
     Violation,
@@ -105,7 +106,7 @@ def gather_groups(call: OperationCall) -> Violation | None:
     )
 
 
-def same_lanes(first: str, second: str, document: str) -> Rule:
+def same_lanes(first: str, second: str) -> Rule:
     """Two operands are in the same partitions: a core of the GpSimd engine reads and writes those
     that it is connected to."""
 
@@ -123,7 +124,7 @@ def same_lanes(first: str, second: str, document: str) -> Rule:
         )
 
     text = f"{first} and {second} are in the same partitions."
-    return Rule("same_lanes", document, check, text)
+    return Rule("same_lanes", OWN_PAGE, check, text)
 
 
 def gather_positions(index: Any) -> Any:

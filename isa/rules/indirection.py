@@ -7,6 +7,7 @@ from typing import Any
 from isa.affine import bounds, identical
 from isa.enums import Engine, Memory
 from isa.rules.form import (
+    OWN_PAGE,
     OperationCall,
     Rule,
     Violation,
@@ -55,7 +56,7 @@ def check_columns(name: str, value: Any) -> Violation | None:
     return None
 
 
-def indirection(document: str, source: str, engines: tuple[Engine, ...]) -> Rule:
+def indirection(source: str, engines: tuple[Engine, ...], document: str = OWN_PAGE) -> Rule:
     """Operands with columns run on these engines, have their indices in whole groups of
     partitions, and, with addresses, start where their indices do."""
 

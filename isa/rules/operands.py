@@ -11,6 +11,7 @@ from isa.dtypes import DTYPES, DType, DTypeKind
 from isa.enums import Engine, ReduceCommand
 from isa.fields import INT32, REGISTER
 from isa.rules.form import (
+    OWN_PAGE,
     OperationCall,
     Rule,
     Violation,
@@ -72,7 +73,7 @@ def same_elements(*names: str) -> Rule:
     return Rule("same_elements", ISA + "tensor_tensor", check, text)
 
 
-def same_shape(left: str, right: str, document: str) -> Rule:
+def same_shape(left: str, right: str) -> Rule:
     """Two operands have the same dimensions."""
 
     def check(call: OperationCall) -> Violation | None:
@@ -91,7 +92,7 @@ def same_shape(left: str, right: str, document: str) -> Rule:
             operand=right,
         )
 
-    return Rule("same_shape", document, check, f"{left} and {right} have the same shape.")
+    return Rule("same_shape", OWN_PAGE, check, f"{left} and {right} have the same shape.")
 
 
 def column_operand(data: str, operand: str) -> Rule:

@@ -6,6 +6,7 @@ from isa.dtypes import DTYPES
 from isa.enums import Engine
 from isa.machine.random import GENERATORS, Algorithm
 from isa.rules.form import (
+    OWN_PAGE,
     OperationCall,
     Rule,
     Violation,
@@ -20,7 +21,7 @@ from isa.rules.generic import generation_violation
 from isa.spec import ISA
 
 
-def random_engine(document: str, *, states: bool = False) -> Rule:
+def random_engine(*, states: bool = False) -> Rule:
     """The engine has a generator on the target (`states`: one whose state can be moved), and
     reaches every operand."""
     row_text = "state words" if states else "random numbers"
@@ -49,14 +50,14 @@ def random_engine(document: str, *, states: bool = False) -> Rule:
 
     return Rule(
         "random_engine",
-        document,
+        OWN_PAGE,
         check,
         "gpsimd from gen3 on, and only in SBUF; vector "
         + ("from gen4 on." if states else "on all generations."),
     )
 
 
-def state_words(name: str, document: str) -> Rule:
+def state_words(name: str) -> Rule:
     """The operand has the words of the engine's generator in each partition."""
 
     def check(call: OperationCall) -> Violation | None:
@@ -73,7 +74,7 @@ def state_words(name: str, document: str) -> Rule:
         )
 
     return Rule(
-        "state_words", document, check, f"{name} is [lanes, 6] for gpsimd, [lanes, 24] for vector."
+        "state_words", OWN_PAGE, check, f"{name} is [lanes, 6] for gpsimd, [lanes, 24] for vector."
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from isa.affine import bounds
 from isa.rules.form import (
+    OWN_PAGE,
     OperationCall,
     Rule,
     Violation,
@@ -21,7 +22,7 @@ from isa.rules.form import (
 )
 
 
-def same_partitions(*names: str, document: str) -> Rule:
+def same_partitions(*names: str) -> Rule:
     """The tensors that were given have the same number of partitions."""
 
     def check(call: OperationCall) -> Violation | None:
@@ -38,10 +39,10 @@ def same_partitions(*names: str, document: str) -> Rule:
         return None
 
     text = f"{listed(names)} have the same partitions."
-    return Rule("same_partitions", document, check, text)
+    return Rule("same_partitions", OWN_PAGE, check, text)
 
 
-def same_row_elements(*names: str, document: str) -> Rule:
+def same_row_elements(*names: str) -> Rule:
     """The tensors have the same number of elements in each partition."""
 
     def check(call: OperationCall) -> Violation | None:
@@ -58,10 +59,10 @@ def same_row_elements(*names: str, document: str) -> Rule:
         return None
 
     text = f"{listed(names)} have the same elements in each partition."
-    return Rule("same_row_elements", document, check, text)
+    return Rule("same_row_elements", OWN_PAGE, check, text)
 
 
-def partition_count(name: str, count: int, document: str) -> Rule:
+def partition_count(name: str, count: int) -> Rule:
     """The operand has this many partitions."""
 
     def check(call: OperationCall) -> Violation | None:
@@ -74,12 +75,10 @@ def partition_count(name: str, count: int, document: str) -> Rule:
             operand=name,
         )
 
-    return Rule("partition_count", document, check, f"{name} has {plural(count, 'partition')}.")
+    return Rule("partition_count", OWN_PAGE, check, f"{name} has {plural(count, 'partition')}.")
 
 
-def row_elements_of(
-    name: str, other: str, expected: Callable[[Any], Any], words: str, document: str
-) -> Rule:
+def row_elements_of(name: str, other: str, expected: Callable[[Any], Any], words: str) -> Rule:
     """The elements per partition follow from those of another operand: `expected`, in `words`."""
 
     def check(call: OperationCall) -> Violation | None:
@@ -95,12 +94,10 @@ def row_elements_of(
         )
 
     text = f"{name} has {words} {other}'s elements in each partition."
-    return Rule("row_elements_of", document, check, text)
+    return Rule("row_elements_of", OWN_PAGE, check, text)
 
 
-def _row_elements(
-    kind: str, name: str, fits: Callable[[Any], bool], expected: str, document: str
-) -> Rule:
+def _row_elements(kind: str, name: str, fits: Callable[[Any], bool], expected: str) -> Rule:
     """A rule on the elements per partition of an operand that is given: `expected`, in words."""
 
     def check(call: OperationCall) -> Violation | None:
@@ -114,24 +111,24 @@ def _row_elements(
             operand=name,
         )
 
-    return Rule(kind, document, check, f"{name} has {expected} elements a partition.")
+    return Rule(kind, OWN_PAGE, check, f"{name} has {expected} elements a partition.")
 
 
-def row_elements(name: str, count: int, document: str) -> Rule:
+def row_elements(name: str, count: int) -> Rule:
     """The operand, if it is given, has this many elements in each partition."""
-    return _row_elements("row_elements", name, lambda n: bool(n == count), str(count), document)
+    return _row_elements("row_elements", name, lambda n: bool(n == count), str(count))
 
 
-def row_elements_multiple(name: str, factor: int, document: str) -> Rule:
+def row_elements_multiple(name: str, factor: int) -> Rule:
     """The elements of a partition are a multiple of `factor`, and some."""
 
     def fits(count: Any) -> bool:
         return bool(count % factor == 0 and count != 0)
 
-    return _row_elements("row_elements_multiple", name, fits, f"a multiple of {factor}", document)
+    return _row_elements("row_elements_multiple", name, fits, f"a multiple of {factor}")
 
 
-def row_elements_between(name: str, low: int, high: int, document: str) -> Rule:
+def row_elements_between(name: str, low: int, high: int) -> Rule:
     """The operand has at least `low` and at most `high` elements in each partition."""
 
     def check(call: OperationCall) -> Violation | None:
@@ -150,10 +147,10 @@ def row_elements_between(name: str, low: int, high: int, document: str) -> Rule:
         )
 
     text = f"{name} has {low} to {high} elements a partition."
-    return Rule("row_elements_between", document, check, text)
+    return Rule("row_elements_between", OWN_PAGE, check, text)
 
 
-def dimensions_at_most(name: str, most: int, document: str) -> Rule:
+def dimensions_at_most(name: str, most: int) -> Rule:
     """The operand has at most `most` dimensions, the partition dimension included."""
 
     def check(call: OperationCall) -> Violation | None:
@@ -169,10 +166,10 @@ def dimensions_at_most(name: str, most: int, document: str) -> Rule:
         )
 
     text = f"{name} has at most {most} dimensions."
-    return Rule("dimensions_at_most", document, check, text)
+    return Rule("dimensions_at_most", OWN_PAGE, check, text)
 
 
-def row_elements_within(name: str, figure: str, document: str) -> Rule:
+def row_elements_within(name: str, figure: str) -> Rule:
     """The elements of a partition are within a figure of the target (`isa.target.Target`)."""
 
     def check(call: OperationCall) -> Violation | None:
@@ -187,4 +184,4 @@ def row_elements_within(name: str, figure: str, document: str) -> Rule:
         )
 
     text = f"{name} has at most the target's {figure} elements a partition."
-    return Rule("row_elements_within", document, check, text)
+    return Rule("row_elements_within", OWN_PAGE, check, text)

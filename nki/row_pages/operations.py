@@ -81,7 +81,7 @@ def signature(row: type[Operation]) -> str:
 
 
 def _rules(row: type[Operation]) -> str:
-    rows = [(rule.text, document_name(rule.document)) for rule in row.rules]
+    rows = [(rule.text, document_name(rule.document or row.document)) for rule in row.rules]
     found = table(("rule", "source"), rows)
     return f"## Rules\n\nBesides what the fields say:\n\n{found}" if found else ""
 
