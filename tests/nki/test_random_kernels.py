@@ -129,7 +129,9 @@ def uses(name):
     row = OPERATIONS[name]
     random = Random(name)
     found = []
-    for _ in range(20_000):
+    for count in range(20_000):
+        if count == 2_000 and not found:
+            break  # no tile here is what the operation wants
         drawn = {name: field_value(random, field) for name, field in row.fields.items()}
         if legal(row, tuple(access for _, access in drawn.values())):
             found.append({name: value for name, (value, _) in drawn.items()})

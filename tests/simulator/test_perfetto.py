@@ -70,11 +70,17 @@ def two_cores():
     return program(cores)
 
 
-@pytest.mark.parametrize("make", [lambda: matmul_loads_inside(2, 4), two_cores])
-def test_every_slice_is_there_as_long_as_it_took(tmp_path, make):
-    built = make()
+@pytest.fixture(scope="module", params=[lambda: matmul_loads_inside(2, 4), two_cores])
+def run(request, tmp_path_factory):
+    """A run's timeline, and what the processor answers to LOST, TRACKS and MOVED."""
+    built = request.param()
     timeline = simulate(built)
-    lost, tracks = asked(tmp_path, built, timeline, LOST, TRACKS)
+    folder = tmp_path_factory.mktemp("perfetto")
+    return timeline, *asked(folder, built, timeline, LOST, TRACKS, MOVED)
+
+
+def test_every_slice_is_there_as_long_as_it_took(run):
+    timeline, lost, tracks, _ = run
     assert lost == []
     expected = [
         [number, describe_track(track), len(track.spans),
@@ -98,11 +104,10 @@ def test_flows_go_from_what_gave_units_to_what_waited_for_them(tmp_path):
     assert all(least >= -1 for *_, least in found)
 
 
-def test_the_counter_of_dma_bandwidth_adds_up_to_what_moved(tmp_path):
-    built = matmul_loads_inside(2, 4)
-    timeline = simulate(built)
-    ((area,),) = asked(tmp_path, built, timeline, MOVED)[0:1][0]
-    assert area == pytest.approx(sum(timeline.cores[0].bytes.values()), rel=0.01)
+def test_the_counter_of_dma_bandwidth_adds_up_to_what_moved(run):
+    timeline, _, _, ((area,),) = run
+    if len(timeline.cores) == 1:  # lead() goes through the counters of all cores
+        assert area == pytest.approx(sum(timeline.cores[0].bytes.values()), rel=0.01)
 
 
 def test_a_run_without_semaphores_has_no_flows(tmp_path):
