@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import nki.language as nl
@@ -33,12 +34,13 @@ _OPERATIONS = 20
 
 def emit_sort(device: DeviceProgram, sort: SortKernel, words: Sequence[Any]) -> None:
     """`words` are places of the outputs and of the inputs."""
+    _, size = _cheapest_parts(device, sort)
+    if size is not None:
+        in_parts(device, sort, words, size, emit_sort)
+        return
     if sort.counts[-1] > LONGEST:
-        if 2 * sort.taken <= LONGEST:
-            in_parts(device, sort, words, LONGEST, emit_sort)
-        else:
-            device.remark(sort, "each element is compared with all others of its row")
-            by_rank(device, sort, words)
+        device.remark(sort, "each element is compared with all others of its row")
+        by_rank(device, sort, words)
         return
     outputs, inputs = words[: len(sort.outputs)], words[len(sort.outputs) :][: len(sort.inputs)]
     searched = search_ns(device, sort) < exchange_ns(device, sort)
@@ -47,6 +49,37 @@ def emit_sort(device: DeviceProgram, sort: SortKernel, words: Sequence[Any]) -> 
             emit_largest(rows, outputs, inputs)
         else:
             _SortedRows(rows).run(outputs, inputs)
+
+
+def _cheapest_parts(device: DeviceProgram, sort: SortKernel) -> tuple[float, int | None]:
+    """About how many ns the first elements of rows take, and the elements of parts whose first ones
+    are found before: parts of few long rows fill the partitions. None where rows stay whole."""
+    *rows, count = sort.counts
+    best: tuple[float, int | None] = (math.inf, None)
+    if count <= LONGEST:
+        best = sort_ns(device, sort), None
+    size = LONGEST
+    while size >= max(2 * sort.taken, _SHORTEST):
+        full, left = divmod(count, size)
+        if full > 1 or (full and left):
+            parts = [(*rows, full, size), *([(*rows, left)] if left else [])]
+            ns = 2 * _ROUND_TRIP + sum(
+                sort_ns(device, replace(sort, counts=one, taken=min(sort.taken, one[-1])))
+                for one in parts
+            )
+            kept = full * sort.taken + min(sort.taken, left)
+            if ns < best[0] and kept < count:
+                ns += _cheapest_parts(device, replace(sort, counts=(*rows, kept)))[0]
+                best = min(best, (ns, size), key=lambda item: item[0])
+        size //= 2
+    return best
+
+
+_SHORTEST = 64
+"""Elements of the shortest parts of rows."""
+
+_ROUND_TRIP = 5000.0
+"""About how many ns a part takes to HBM and back."""
 
 
 def sort_ns(device: DeviceProgram, sort: SortKernel) -> float:
