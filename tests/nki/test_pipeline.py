@@ -12,6 +12,7 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS
+from nki.ir.begins import begun
 from nki.ir.nodes import Op, storages
 from nki.passes.order import pipeline
 from nki.passes.order.list_schedule import StretchTensors
@@ -130,7 +131,7 @@ def test_stages_of_the_next_iteration_come_earlier(monkeypatch):
     tile is there, while then01 runs."""
     monkeypatch.setattr(pipeline, "GAIN", 2.0)
     monkeypatch.setattr(pipeline, "BOUND", 0.0)
-    monkeypatch.setattr(pipeline, "WINDOW", 0)
+    monkeypatch.setattr(pipeline, "WINDOW", 1)
     kernel = traced(two_stages, (4 * P, 512))
     author, order = names(kernel), names(Pipeline().run(kernel))
     assert sorted(order) == sorted(author)
@@ -157,6 +158,35 @@ def test_what_fits_at_once_is_left_to_the_scheduler(monkeypatch):
 
     Pipeline().run(traced(large, (4 * P, 512)))
     assert asked
+
+
+def test_orders_as_good_as_the_schedulers_are_not_timed(monkeypatch):
+    """Twenty tiles at once, each through ten operations: the scheduler mixes them by itself, so
+    that the time is that of the order which is found before there are places."""
+
+    def chains(a, out):
+        for row in range(0, a.shape[0], P):
+            x, y = sbuf(P, a.shape[1]), sbuf(P, a.shape[1])
+            nisa.dma_copy(dst=x, src=a[row : row + P, :])
+            for _ in range(4):
+                nisa.activation(dst=y, op=nl.square, data=x)
+                nisa.tensor_scalar(dst=x, data=y, op0=nl.add, operand0=1.0)
+            nisa.dma_copy(dst=out[row : row + P, :], src=x)
+
+    timed = pipeline.modelled_ns
+    asked = []
+    monkeypatch.setattr(pipeline, "modelled_ns", lambda *of: asked.append(1) or timed(*of))
+    kernel = traced(chains, (20 * P, 64), (20 * P, 64))
+    assert Pipeline().run(kernel) is kernel
+    assert not asked
+    body = list(kernel.bodies[0])
+    stretch = pipeline._PipelinedBody(kernel, body)
+    operations = [op for op in body if op.row is not StorageBegin]
+    movable = Movable(stretch.live, operations, begun(body), 1, frozenset(), None)
+    assert len(operations) > pipeline.WINDOW
+    assert timed(kernel, movable.modelled(movable.orders[0].numbers)) >= pipeline.GAIN * timed(
+        kernel, body
+    )
 
 
 def test_where_all_fits_at_once_places_make_no_difference(monkeypatch):
@@ -195,7 +225,7 @@ def test_where_all_fits_at_once_places_make_no_difference(monkeypatch):
 
 
 def test_no_reorder_is_kept(monkeypatch):
-    monkeypatch.setattr(pipeline, "WINDOW", 0)
+    monkeypatch.setattr(pipeline, "WINDOW", 1)
 
     def kernel(a):
         with nl.no_reorder():
@@ -245,7 +275,7 @@ def test_other_orders_give_the_same_bits(choices):
         return random_kernel(a, choices)
 
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("GAIN", 9.0), ("BOUND", 0.0), ("FEW", 2), ("WINDOW", 0)):
+        for name, value in (("GAIN", 9.0), ("BOUND", 0.0), ("FEW", 2), ("WINDOW", 1)):
             patch.setattr(pipeline, name, value)
         device = compiled(kernel, a)
         assert check(device.program) == []

@@ -80,6 +80,18 @@ def test_the_fewest_copies_are_found_that_are_as_good_as_any(
         assert len({*tried} - {1}) <= 2 + without_room
 
 
+def test_fewer_copies_than_some_that_are_too_slow_are_not_tried():
+    """Four copies might take as little as sixteen by what one copy takes, but eight do not."""
+    tried = []
+
+    def spent(copies):
+        tried.append(copies)
+        return Modelled({8: 130.0, 16: 101.0}[copies], 100.0, 100.0)
+
+    assert rotate.fewest([2, 4, 8, 16], Modelled(408.0, 100.0, 0.0), spent) == 16
+    assert tried == [8, 16]
+
+
 @pytest.mark.parametrize("columns", [64, 512, 2048])
 @pytest.mark.parametrize("trips", [51, 64])
 def test_no_number_of_copies_takes_less_than_what_one_copy_says(monkeypatch, trips, columns):

@@ -181,8 +181,9 @@ def fewest(wanted: list[int], one: Modelled, spent: Callable[[int], Modelled | N
 
     With n copies n iterations are under way where one was: they take no less than an n-th of its
     time, nor less than the busiest engine. So the first number is tried for which the latter is
-    more, and others only while what they take at least leaves the choice open. Where one copy does
-    not say what that is (0), the numbers that were tried do.
+    more, and others only while what they take at least leaves the choice open: fewer copies than
+    some that are too slow are not tried. Where one copy does not say what the least is (0), the
+    numbers that were tried do.
     """
     numbers = [1, *wanted]
     parts = [one.total_ns / number for number in numbers]
@@ -204,9 +205,9 @@ def fewest(wanted: list[int], one: Modelled, spent: Callable[[int], Modelled | N
         if takes(best + 1) >= most:
             break
         best += 1
-    for at in range(best):
-        if PAYS * least(at) <= takes(best) and PAYS * takes(at) <= takes(best):
-            return numbers[at]
+    fastest = takes(best)
+    while best and PAYS * least(best - 1) <= fastest and PAYS * takes(best - 1) <= fastest:
+        best -= 1
     return numbers[best]
 
 
