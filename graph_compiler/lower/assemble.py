@@ -31,6 +31,7 @@ from graph_compiler.lower.expansions.computations import map_elements, reduce_wi
 from graph_compiler.lower.expansions.custom_calls import called, top_k
 from graph_compiler.lower.expansions.extremes import places_of_extremes
 from graph_compiler.lower.expansions.gathers import of_columns, of_elements
+from graph_compiler.lower.expansions.single_blocks import one_block, with_numbers
 from graph_compiler.lower.expansions.windows import long_windows, select_and_scatter, short_windows
 from graph_compiler.lower.in_turns import TakeTurns
 from graph_compiler.lower.kernels import native_kernel
@@ -213,13 +214,14 @@ _HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "dynamic-slice": _from_ascending(dynamic_slice),
     "dynamic-update-slice": dynamic_update_slice,
     "gather": expansions.first_of(
+        with_numbers,
         affine_places.gather,
         of_elements,
         known_places.gather,
         of_columns,
         _from_ascending(placement.gather),
     ),
-    "scatter": ordering.scatter,
+    "scatter": expansions.first_of(one_block, with_numbers, ordering.scatter),
     "sort": expansions.first_of(narrow_sort, _from_ascending(ordering.sort, every=True)),
     "topk": ordering.top,
     "select-and-scatter": select_and_scatter,

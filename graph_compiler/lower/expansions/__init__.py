@@ -5,5 +5,5 @@ long windows and the gradient of pooling, `empties` arrays without elements, `cu
 with a meaning. `extremes` finds where the largest elements are. `computations` applies a
 computation of the graph to elements, windows and slices. `collectives` makes exchanges of blocks
 between ranks of what they do together; all ranks run one program. `bits` reads the bits of elements
-as other types.
+as other types. `single_blocks` combines one block with what is in its place.
 """

@@ -38,7 +38,12 @@ def _unchanged(text: Text, node: Node) -> list[str]:
     return text.operands[: len(node.results)]
 
 
-_FORMS: dict[str, Callable[[Text, Node], list[str]]] = {
+def _scattered(text: Text, node: Node) -> list[str] | None:
+    """Index vectors without numbers still give every update a place, the first."""
+    return _unchanged(text, node) if 0 in node.operands[-1].dims else None
+
+
+_FORMS: dict[str, Callable[[Text, Node], list[str] | None]] = {
     "reduce": _initial,
     "reduce-window": _initial,
     "dot": _zeros,
@@ -46,7 +51,7 @@ _FORMS: dict[str, Callable[[Text, Node], list[str]]] = {
     "pad": _filled,
     "concatenate": _others,
     "dynamic-update-slice": _unchanged,
-    "scatter": _unchanged,
+    "scatter": _scattered,
 }
 
 
@@ -59,13 +64,14 @@ def nothing(scheduler: Scheduler, node: Node) -> Any:
 
 
 def of_nothing(node: Node) -> str | None:
-    """The text of an operation that makes elements although an operand has none."""
+    """The text of an operation that makes elements although an operand has none; None of others."""
     made = any(0 not in dims for _, dims in node.results)
     if not made or all(0 not in operand.dims for operand in node.operands):
         return None
     text = Text(node)
-    return text.module(_FORMS[node.op](text, node))
+    found = _FORMS[node.op](text, node)
+    return None if found is None else text.module(found)
 
 
 EXPANSIONS = dict.fromkeys(_FORMS, of_nothing)
-"""The text of each opcode; None where all operands have elements."""
+"""The text of each opcode; None where all operands that count have elements."""

@@ -148,15 +148,19 @@ class Text:
         if opcode is not None:
             return self.apply(opcode, left, right)
         type = self.type(left)
+        self.stand_in(type)
+        axes = range(len(self.dims(left)))
+        more = f"dimensions={braces(axes)}, to_apply={STEP}"
+        return self.add(type, self.dims(left), "map", [left, right], more)
+
+    def stand_in(self, type: str) -> None:
+        """`STEP`, in whose place comes a computation of the graph, of two scalars."""
         step = (
             f"{STEP} {{\n  a = {type}[] parameter(0)\n  b = {type}[] parameter(1)\n"
             f"  ROOT r = {type}[] add(a, b)\n}}\n"
         )
         if step not in self.computations:
             self.computations.append(step)
-        axes = range(len(self.dims(left)))
-        more = f"dimensions={braces(axes)}, to_apply={STEP}"
-        return self.add(type, self.dims(left), "map", [left, right], more)
 
     @property
     def calls(self) -> bool:

@@ -22,12 +22,10 @@ from graph_compiler.host_kernels.registers import kind
 from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.movement.blocks import (
     clamped,
-    distance_of,
-    index_of,
     indices_of,
     one_after_another,
 )
-from graph_compiler.lower.nests.evaluation import evaluate
+from graph_compiler.lower.movement.ordered_scatters import one_by_one
 from graph_compiler.lower.nests.nest import numbers
 from graph_compiler.lower.sizes import BANKS, DTYPES, PARTITIONS, SUMS
 from graph_compiler.schedule.steps import Place
@@ -41,7 +39,7 @@ def emit_scatter(device: DeviceProgram, step: ScatterKernel, words: Sequence[Any
     """`words` are the places of the arrays, the updates, and each index."""
     plan = _planned(step)
     if plan is None:
-        _one_by_one(device, step, words)
+        one_by_one(device, step, words)
     elif _has_few_places(step, plan):
         _FewPlaces(device, step, words, plan).run()
     else:
@@ -391,74 +389,3 @@ class _FewPlaces(_UpdateRows):
         new = nl.add(old, sums, dtype=DTYPES[self.type])
         some = nl.greater(total[:, 3 * width :], 0.0, dtype="uint8").broadcast(1, width)
         self.device.copy(place, nl.where(some, new, old, dtype=DTYPES[self.type]))
-
-
-def _one_by_one(device: DeviceProgram, step: ScatterKernel, words: Sequence[Any]) -> None:
-    """Updates one after another, as several may be for one place."""
-    device.remark(step, "updates are combined one after another")
-    number = len(step.arrays)
-    arrays, updates, starts = words[:number], words[number : 2 * number], words[2 * number :]
-    rank = len(step.batch)
-    index_type, index_strides = step.index
-    sizes, strides = collapsed(
-        step.window,
-        [
-            *(operand[1][rank:] for operand in step.arrays),
-            *(operand[1][rank:] for operand in step.updates),
-        ],
-    )
-    shape = (1, *sizes) if sizes else (1, 1)
-    strides = [step_ or (1,) for step_ in strides]
-    builder = device.builder
-
-    def combine(at: Sequence[Any], of: Sequence[Any], distances: Sequence[Any]) -> None:
-        tiles, targets = [], []
-        for (type, _), place, offset, step_, distance in zip(
-            step.arrays, arrays, at, strides, distances
-        ):
-            flat = device.elements(place, type, [(1, 1)], 0)
-            pattern = [[1, 1], *[[s, c] for s, c in zip(step_, shape[1:])]]
-            target = flat.ap(pattern, offset, scalar_offset=distance)
-            tile = device.tile(shape, DTYPES[type])
-            device.copy(tile, target)
-            tiles.append(tile)
-            targets.append(target)
-        for (type, _), place, offset, step_ in zip(step.updates, updates, of, strides[number:]):
-            tile = device.tile(shape, DTYPES[type])
-            pairs = [(1, 1), *zip(step_, shape[1:])]
-            device.copy(tile, device.elements(place, type, pairs, offset))
-            tiles.append(tile)
-        values = evaluate(step.body.steps, list(tiles))
-        for result, target, (type, _) in zip(step.body.results, targets, step.arrays):
-            value = values[result]
-            if not isinstance(value, NkiTensor):
-                value = nl.full(shape, value, dtype=DTYPES[type], buffer=nl.sbuf)
-            device.copy(target, value)
-
-    def each(axis: int, at: list[Any], of: list[Any], index: Any) -> None:
-        if axis < rank:
-            for i in one_after_another(device, step.batch[axis]):
-                each(
-                    axis + 1,
-                    [o + i * operand[1][axis] for o, operand in zip(at, step.arrays)],
-                    [o + i * operand[1][axis] for o, operand in zip(of, step.updates)],
-                    index + i * index_strides[axis],
-                )
-            return
-        found = [index_of(device, place, index_type, 1, 0, index) for place in starts]
-        room = [step.whole[axis] - step.window[axis] for axis in step.places]
-        distances = []
-        for operand in step.arrays:
-            scales = [operand[1][rank + axis] for axis in step.places]
-            distances.append(distance_of(device, found, scales, room))
-        inside: NkiTensor | None = None
-        for tile, most in zip(found, room):
-            kept = nl.equal(nl.minimum(nl.maximum(tile, 0), most), tile, dtype="int32")
-            inside = kept if inside is None else nl.multiply(inside, kept)
-        if inside is None:
-            combine(at, of, distances)
-            return
-        with builder.when(builder.register(inside, "inside")):
-            combine(at, of, distances)
-
-    each(0, [0] * number, [0] * number, 0)
