@@ -223,3 +223,21 @@ ENTRY e {
     s = random.standard_normal(256, np.float32)
     (found,) = compile(parse_text(graph), "trn2")(w, x, s)
     assert_close(found, x, w * s)
+
+
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("rows", [64, 512])
+def test_a_long_depth_is_computed_in_parts(rows: int, level: int) -> None:
+    """Four blocks of columns of 16384 elements are more than a partition holds."""
+    text = f"""HloModule long
+ENTRY e {{
+ x = bf16[{rows},16384] parameter(0)
+ w = f32[512,16384] parameter(1)
+ c = bf16[512,16384] convert(w)
+ ROOT r = f32[{rows},512] dot(x, c), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}
+}}"""
+    random = np.random.default_rng(rows)
+    x = random.integers(-3, 4, (rows, 16384)).astype(ml_dtypes.bfloat16)
+    w = random.integers(-9, 10, (512, 16384)).astype(np.float32)
+    (found,) = compile(parse_text(text), "trn2", GraphOptions(optimisation=level))(x, w)
+    np.testing.assert_array_equal(found, x.astype(np.float64) @ w.T.astype(np.float64))

@@ -51,6 +51,9 @@ _PIECE = 2048
 _KEPT = 16 << 10
 """Bytes of a partition of operands that repeat, which stay for other tiles."""
 
+_LOADED = 64 << 10
+"""Bytes of a partition that are loaded at a time to compute with."""
+
 _ROUND_TRIP = 4000.0
 """About how many ns a value takes to HBM and back, which the product waits for."""
 
@@ -104,9 +107,22 @@ class ComputedOperand:
             start = start + affine(variable) * self._distance(operand, coefficient)
         return start
 
+    @property
+    def _leaf_bytes(self) -> int:
+        """Bytes of all operands for an element."""
+        return sum(item_size(types_of(self.loop)[1 + n]) for n in range(len(self.loop.leaves)))
+
     def load(self, tile: NkiTensor, pattern: Pattern, offset: Any) -> None:
         """Have a tile contain elements of the output, by a pattern and from an offset on of its
         buffer."""
+        pieces = list(_pieces(tile.shape))
+        if self._leaf_bytes * math.prod(tile.shape[1:]) > _LOADED and len(pieces) > 1:
+            for piece in pieces:
+                lines = [(step, p.stop - p.start) for (step, _), p in zip(pattern[1:], piece)]
+                start = sum(p.start * step for (step, _), p in zip(pattern[1:], piece))
+                part = tile[(slice(None), *piece)]
+                self.load(part, [pattern[0], *lines], offset + start)
+            return
         device, dtype = self.device, tile.dtype
         with device.builder.at(device.place_in_graph(self.loop)):
             values = [
@@ -115,7 +131,7 @@ class ComputedOperand:
             ]
             # Engines begin at few partitions, transfers at all of them.
             room = tile if not tile.first else device.tile(tile.shape, dtype)
-            for piece in _pieces(tile.shape):
+            for piece in pieces:
                 parts = [part_of(value, piece) for value in values]
                 self._compute(room[(slice(None), *piece)], parts)
             if room is not tile:
