@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.frontends.extras import require
@@ -17,7 +17,9 @@ def to_proto(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> 
     `arguments`, `keywords`: pytrees of arrays or of `jax.ShapeDtypeStruct`. Their leaves, in
     jax's order, are the parameters of the graph; arguments that the function does not use stay.
     A function that is already `jax.jit`-ed keeps its own options (static and donated arguments).
-    Calls of NKI kernels become custom calls of `graph_compiler.kernels.TARGET`. Errors of jax pass
+    Calls of NKI kernels become custom calls of `graph_compiler.kernels.TARGET`. Cholesky and LU
+    factors and triangular and tridiagonal solves become operations of graphs, where jax would call
+    LAPACK on a CPU. Errors of jax pass
     unchanged: they name the function's own line. Raises NeuronError `missing-extra` without jax.
     """
     return _lowered(function, arguments, keywords, {})
@@ -44,16 +46,16 @@ def _lowered(
     jax = require("jax", "jax", "lowering a jax function")
     jitted = function if hasattr(function, "lower") else jax.jit(function, keep_unused=True)
     if hasattr(jitted, "trace"):
-        lowered = _with_kernels(jitted.trace(*arguments, **keywords), kernels)
+        lowered = _by_own_rules(jitted.trace(*arguments, **keywords), kernels)
     else:
         lowered = jitted.lower(*arguments, **keywords)
     proto: bytes = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
     return proto
 
 
-def _with_kernels(traced: Any, kernels: dict[str, Any]) -> Any:
-    """A traced function lowered with a rule for what calls kernels back. jax has no public way to
-    choose how an operation is lowered, other than by platform."""
+def _by_own_rules(traced: Any, kernels: dict[str, Any]) -> Any:
+    """A traced function lowered with rules for what calls kernels back and for linear algebra. jax
+    has no public way to choose how an operation is lowered, other than by platform."""
     from jax._src.callback import pure_callback_lowering, pure_callback_p
     from jax._src.interpreters.mlir import LoweringParameters
 
@@ -63,8 +65,29 @@ def _with_kernels(traced: Any, kernels: dict[str, Any]) -> Any:
             return pure_callback_lowering(context, *operands, callback=callback, **parameters)
         return _kernel_call(context, operands, kernel, kernels)
 
-    rules = LoweringParameters(override_lowering_rules=((pure_callback_p, rule),))
+    rules = LoweringParameters(
+        override_lowering_rules=((pure_callback_p, rule), *_without_library())
+    )
     return traced.lower(_private_parameters=rules)
+
+
+_OF_GRAPHS = (
+    *("cholesky_p", "triangular_solve_p", "tridiagonal_solve_p"),
+    *("lu_p", "lu_pivots_to_permutation_p"),
+)
+"""Operations of jax.lax.linalg whose rule for any platform makes operations of graphs."""
+
+
+def _without_library() -> Iterator[tuple[Any, Any]]:
+    """These operations and their rules; for CPUs jax has others, which call LAPACK."""
+    from jax._src.interpreters import mlir
+    from jax._src.lax import linalg
+
+    for name in _OF_GRAPHS:
+        primitive = getattr(linalg, name, None)
+        if primitive in mlir._lowerings:  # not every version of jax has all of them
+            entry = mlir._lowerings[primitive]
+            yield primitive, getattr(entry, "rule", entry)
 
 
 def _kernel_call(context: Any, operands: Any, kernel: Any, kernels: dict[str, Any]) -> Any:
