@@ -356,7 +356,7 @@ def test_values_that_are_no_arrays_get_their_conversion(
     ("target", "words"),
     [
         ("lapack_sgeqrf_ffi", "triangular-solve"),
-        ("lapack_spotrf_ffi", "lowering_platforms"),
+        ("lapack_spotrf_ffi", "frontends.jax.trace"),
         ("Eigh", "cholesky"),
         ("xla_ffi_python_cpu_callback", "callback"),
         ("ApproxTopK", "top_k"),

@@ -3,6 +3,7 @@
 `drawing` says how one is stated; `run_user_programs` compiles and runs them."""
 
 from user_programs import (
+    algorithms,
     attention,
     control,
     decoding,
@@ -11,11 +12,15 @@ from user_programs import (
     indexing,
     integers,
     kernels,
+    linear_algebra,
+    methods,
     models,
     normalisation,
     numbers_and_products,
     ordering,
+    quantised,
     recurrent,
+    sequences,
     single_functions,
     training,
 )
@@ -24,6 +29,7 @@ from user_programs.drawing import PROGRAMS, Draw
 __all__ = [
     "PROGRAMS",
     "Draw",
+    "algorithms",
     "attention",
     "control",
     "decoding",
@@ -32,11 +38,15 @@ __all__ = [
     "indexing",
     "integers",
     "kernels",
+    "linear_algebra",
+    "methods",
     "models",
     "normalisation",
     "numbers_and_products",
     "ordering",
+    "quantised",
     "recurrent",
+    "sequences",
     "single_functions",
     "training",
 ]

@@ -25,9 +25,10 @@ _FUNCTION = "pass a function for it: evaluate(..., custom_calls={target: functio
 
 FAMILIES = (
     Family(
-        r"lapack_[sdcz](potrf|trsm)",
-        "It is how jax states cholesky or triangular-solve for the CPU.",
-        "Both operations are supported, and jax states them so for other platforms: "
+        r"lapack_[sdcz](potrf|trsm|getrf|gtsv)",
+        "It is how jax states Cholesky and LU factors and triangular solves for the CPU.",
+        "graph_compiler.frontends.jax.trace(f, x) states them as operations of graphs; so does jax, "
+        "of cholesky and triangular_solve, for other platforms: "
         "jax.jit(f).trace(x).lower(lowering_platforms=('tpu',)).",
     ),
     Family(
