@@ -27,8 +27,8 @@ FAMILIES = (
     Family(
         r"lapack_[sdcz](potrf|trsm|getrf|gtsv)",
         "It is how jax states Cholesky and LU factors and triangular solves for the CPU.",
-        "graph_compiler.frontends.jax.trace(f, x) states them as operations of graphs; so does jax, "
-        "of cholesky and triangular_solve, for other platforms: "
+        "graph_compiler.frontends.jax.trace(f, x) states them as operations of graphs; so does jax "
+        "Cholesky and triangular solves for other platforms: "
         "jax.jit(f).trace(x).lower(lowering_platforms=('tpu',)).",
     ),
     Family(
