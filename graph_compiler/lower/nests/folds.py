@@ -43,7 +43,7 @@ def _emit(device: DeviceProgram, fold: FoldKernel, places: Sequence[Place], whol
     found = [
         tiling
         for tiling in tilings(axes, len(operands), room, False)
-        if not any(item.axis.reduced for item in tiling.outer)
+        if tiling.around is None and not any(item.axis.reduced for item in tiling.outer)
     ]
     if not found:
         _in_two(device, fold, places, whole)
