@@ -92,6 +92,49 @@ ENTRY e {{
         np.testing.assert_allclose(here, exact, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("rows", [100, 300, 6 * 128])
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_hidden_layers_are_made_with_features_along_partitions(target: str, rows: int) -> None:
+    """Only the rows of the first operand are transposed, whatever their number."""
+    depth, hidden, columns = 128, 384, 96
+    text = f"""HloModule m
+ENTRY e {{
+ x = bf16[{rows},{depth}] parameter(0)
+ w = bf16[{depth},{hidden}] parameter(1)
+ b = f32[{hidden}] parameter(2)
+ v = bf16[{hidden},{columns}] parameter(3)
+ a = f32[{rows},{hidden}] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+ bs = f32[{rows},{hidden}] broadcast(b), dimensions={{1}}
+ s = f32[{rows},{hidden}] add(a, bs)
+ t = f32[{rows},{hidden}] tanh(s)
+ h = bf16[{rows},{hidden}] convert(t)
+ ROOT y = f32[{rows},{columns}] dot(h, v), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+}}"""
+    random = np.random.default_rng(rows)
+    x, w, b, v = (
+        (random.standard_normal(shape) * 0.1).astype(type)
+        for shape, type in (
+            ((rows, depth), ml_dtypes.bfloat16),
+            ((depth, hidden), ml_dtypes.bfloat16),
+            ((hidden,), np.float32),
+            ((hidden, columns), ml_dtypes.bfloat16),
+        )
+    )
+    compiled = compile(parse_text(text), target)
+    (core,) = compiled.kernel.program.cores
+    transposes = [
+        instruction
+        for stream in core.streams.values()
+        for instruction in stream
+        if instruction.row is TransposeStationary
+    ]
+    assert len(transposes) <= -(-rows // 128)
+    (found,) = compiled(x, w, b, v)
+    inner = np.tanh(x.astype(np.float64) @ w.astype(np.float64) + b)
+    wanted = inner.astype(ml_dtypes.bfloat16).astype(np.float64) @ v.astype(np.float64)
+    np.testing.assert_allclose(found, wanted, rtol=2.0**-7, atol=2.0**-7)
+
+
 def test_a_product_with_rows_that_transfers_turn_is_faster() -> None:
     """From -O2 on the plan is tried: 90 % of the peak, 85 % with rows turned by the engine."""
     shape = "bf16[2048,2048]"

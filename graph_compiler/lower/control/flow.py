@@ -10,6 +10,7 @@ import nki.language as nl
 from graph_compiler.host_kernels.bodies import FoldKernel, ScatterKernel, SortKernel
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.host_kernels.movement import DynamicCopy
+from graph_compiler.lower.control.step_order import by_first_use, nests_at_products
 from graph_compiler.lower.device import HELD, DeviceProgram, HeldRows, kernel_of
 from graph_compiler.lower.groups.groups import grouped
 from graph_compiler.lower.movement.blocks import emit_dynamic_copy
@@ -19,7 +20,6 @@ from graph_compiler.lower.nests.column_folds import emit_nest
 from graph_compiler.lower.nests.folds import emit_fold
 from graph_compiler.lower.nests.nest import PARTITIONS
 from graph_compiler.lower.products.computed_operands import without_operands
-from graph_compiler.lower.products.product import Contraction
 from graph_compiler.lower.rewrites.trips import Count
 from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.schedule.fusion import is_whole
@@ -40,8 +40,8 @@ _EMITTERS: dict[type, Callable[[DeviceProgram, Any, Any], None]] = {
 def emit(device: DeviceProgram, steps: list[Any]) -> None:
     """Steps one after another."""
     made = [step for step in steps if not step.writes or any(b.size for b in step.writes)]
-    made = _by_first_use(without_operands(device, made, device.uses))
-    for step in grouped(device, made, device.uses):
+    made = by_first_use(without_operands(device, made, device.uses))
+    for step in grouped(device, nests_at_products(device, made), device.uses):
         device.forget(step.writes)
         kernel = kernel_of(step)
         nodes, start = device.builder.nodes, len(device.builder.nodes)
@@ -51,27 +51,6 @@ def emit(device: DeviceProgram, steps: list[Any]) -> None:
             else:
                 step.emit(device)
         device.first_of_steps.update(nodes[start : start + 1])
-
-
-def _by_first_use(steps: list[Any]) -> list[Any]:
-    """Steps with neighbouring products of values that are there in the order in which their results
-    are used: what uses the first ones need not wait for all of them."""
-    first: dict[Buffer, int] = {}
-    for at, step in reversed([*enumerate(steps)]):
-        first.update(dict.fromkeys(step.reads, at))
-    found: list[Any] = []
-    run: list[Any] = []
-
-    def close() -> None:
-        found.extend(sorted(run, key=lambda step: first.get(step.target.buffer, len(steps))))
-        run.clear()
-
-    for step in steps:
-        if not isinstance(step, Contraction) or any(w in step.reads for r in run for w in r.writes):
-            close()
-        (run if isinstance(step, Contraction) else found).append(step)
-    close()
-    return found
 
 
 @dataclass(frozen=True)

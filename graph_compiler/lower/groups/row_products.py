@@ -20,9 +20,14 @@ from graph_compiler.lower.groups.members import (
     RowProduct,
     is_function,
 )
-from graph_compiler.lower.groups.transposed_products import Right, transposed_result
+from graph_compiler.lower.groups.transposed_products import (
+    Right,
+    leaves_by_column,
+    transposed_result,
+)
 from graph_compiler.lower.nests.nest import PARTITIONS, UNROLLED
 from graph_compiler.lower.nests.operands import ResidentOperand, StoredOperand
+from graph_compiler.lower.products.depths import Depth
 from graph_compiler.lower.products.element_runs import ElementRun
 from graph_compiler.lower.products.product import COLUMNS
 from graph_compiler.lower.sizes import DTYPES
@@ -105,6 +110,7 @@ class RowProducts(ABC):
     beside: dict[int, dict[int, NkiTensor]]
     following: dict[int, int]
     transposed: dict[int, int]
+    by_column: dict[int, dict[int, NkiTensor]]
     added: dict[int, AddedRow]
     divided: dict[int, Divided]
     summed: dict[int, int]
@@ -191,13 +197,11 @@ class RowProducts(ABC):
                 *self.masked.weight(here.tile[:, place : place + 1], len(tail)),
             ]
         if number in self.transposed:
-            nest, reader = self.group.members[self.following[number]], self.transposed[number]
-            other = self.group.members[reader]
-            assert isinstance(nest, RowNest) and isinstance(other, RowProduct)
-            operand = 1 + nest.reads.index(member.uses[0].buffer)
-            depth = other.sides.depth
-            tile.transposed[reader] = transposed_result(
-                self.device, stationary, right, nest, operand, depth, self.added.get(number)
+            nest, operand, depth = self._nest_by_column(number)
+            leaves = self._leaves_by_column(number)
+            tile.transposed[self.transposed[number]] = transposed_result(
+                *(self.device, stationary, right, nest, operand, leaves),
+                *(depth, self.added.get(number)),
             )
             return
         most = COLUMNS if member.across == 1 else PARTITIONS
@@ -224,6 +228,20 @@ class RowProducts(ABC):
                     self._following_nest(number, tile, tiles, fixed, total, begin)
                 else:
                     self._keep_rows(number, member, tile, tiles, total, begin)
+
+    def _nest_by_column(self, number: int) -> tuple[RowNest, int, Depth]:
+        """The nest behind a product whose result is made transposed, which of its operands that is,
+        and the depth of the product that reads the nest's result."""
+        product, nest = self.group.members[number], self.group.members[self.following[number]]
+        other = self.group.members[self.transposed[number]]
+        assert isinstance(nest, RowNest) and isinstance(other, RowProduct)
+        return nest, 1 + nest.reads.index(product.uses[0].buffer), other.sides.depth
+
+    def _leaves_by_column(self, number: int) -> dict[int, NkiTensor]:
+        """What that nest reads besides; loaded once for all rows."""
+        if number not in self.by_column:
+            self.by_column[number] = leaves_by_column(self.device, *self._nest_by_column(number))
+        return self.by_column[number]
 
     def _stationary(
         self, number: int, member: RowProduct, tile: GroupTile, tiles: Tiles

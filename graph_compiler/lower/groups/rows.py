@@ -63,6 +63,7 @@ class RowGroupEmitter(ResidentRows):
         ]
         self.following = {}
         self.transposed = {}
+        self.by_column = {}
         self.added = {}
         self.divided = {}
         self.on_scalar: set[int] = set()
@@ -112,12 +113,14 @@ class RowGroupEmitter(ResidentRows):
         self.added = added_rows(device, self.group.members, self.following, rows)
         fixed = self._fixed()
         members = self.group.members
-        turned = with_transposed(members, self.following, self.total, self.inside)
+        turned = with_transposed(members, self.following, self.inside)
         for number, (reader, sides) in turned.items():
             other = members[reader]
             assert isinstance(other, RowProduct)
             members[reader] = replace(other, sides=sides)
             self.transposed[number] = reader
+            if not self.is_straight():  # a loop's operands are loaded before it
+                self._leaves_by_column(number)
         for number, member in enumerate(self.group.members):
             if isinstance(member, RowProduct) and number not in self.transposed.values():
                 members[number] = self._transposed_by_dma(member)

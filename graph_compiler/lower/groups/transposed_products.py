@@ -21,7 +21,7 @@ from graph_compiler.lower.nests.operands import NestOperand, StoredOperand, same
 from graph_compiler.lower.nests.plans import types_of
 from graph_compiler.lower.products.depths import Depth, folded, tiles_of_depth
 from graph_compiler.lower.products.sides import Sides
-from graph_compiler.lower.sizes import BANK, DTYPES, PARTITIONS
+from graph_compiler.lower.sizes import BANK, DTYPES
 from graph_compiler.schedule.views import Buffer
 from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
@@ -89,13 +89,13 @@ class Whole(NamedTuple):
 
 
 def with_transposed(
-    members: Sequence[Member], following: dict[int, int], rows: int, inside: Collection[Buffer]
+    members: Sequence[Member], following: dict[int, int], inside: Collection[Buffer]
 ) -> dict[int, tuple[int, Sides]]:
     """Products whose results are made turned, of those that nests come behind; with the products
     that alone read what the nests make of them, and how these have their operands then. The nests
     read nothing else that differs from row to row. `inside`: buffers that members alone read."""
     found: dict[int, tuple[int, Sides]] = {}
-    for number, other in following.items() if rows <= PARTITIONS else ():
+    for number, other in following.items():
         product, nest = members[number], members[other]
         assert isinstance(product, RowProduct) and isinstance(nest, RowNest)
         target, *leaves = nest.uses
@@ -120,29 +120,41 @@ def with_transposed(
     return found
 
 
+def leaves_by_column(
+    device: DeviceProgram, nest: RowNest, operand: int, depth: Depth
+) -> dict[int, NkiTensor]:
+    """The nest's other operands than the product, whose elements are the same for all rows, as
+    [partitions, tiles of a depth, 1]."""
+    (axis,) = nest.inner
+    types = types_of(nest.loop)
+    found: dict[int, NkiTensor] = {}
+    for leaf in range(1, 1 + len(nest.loop.leaves)):
+        if leaf != operand:
+            source = StoredOperand(device, nest.places[leaf], types[leaf])
+            step = axis.strides[leaf]
+            pattern = [(depth.near * step, depth.partitions), (depth.far * step, depth.tiles)]
+            found[leaf] = source.leaf([*pattern, (0, 1)], 0)
+    return found
+
+
 def transposed_result(
     device: DeviceProgram,
     moving: list[NkiTensor],
     right: Sequence[NkiTensor],
     nest: RowNest,
     operand: int,
+    leaves: dict[int, NkiTensor],
     depth: Depth,
     added: AddedRow | None = None,
 ) -> list[NkiTensor]:
     """What a nest makes of a product, as [partitions, rows] for each tile of a depth. `moving`: the
     rows of the left operand, [depth, rows] for each of its tiles; `operand`: the nest's that is the
-    product; `added`: a row that is added to that."""
+    product; `leaves`: its others (`leaves_by_column`); `added`: a row that is added to the
+    product."""
     (axis,) = nest.inner
     rows = moving[0].shape[1]
     size, near, far = depth.partitions, depth.near, depth.far
     types = types_of(nest.loop)
-    leaves: dict[int, NkiTensor] = {}
-    for leaf in range(1, 1 + len(nest.loop.leaves)):
-        if leaf != operand:
-            source = StoredOperand(device, nest.places[leaf], types[leaf])
-            step = axis.strides[leaf]
-            pattern = [(near * step, size), (far * step, depth.tiles), (0, 1)]
-            leaves[leaf] = source.leaf(pattern, 0)
     found = []
     most = max(1, BANK // (4 * rows))
     for first in range(0, depth.tiles, most):
