@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.lower.device import HELD, DeviceProgram
+from graph_compiler.lower.groups.elements_together import ElementsTogether
 from graph_compiler.lower.groups.members import RowNest, RowProduct
 from graph_compiler.lower.groups.moments import moments
-from graph_compiler.lower.groups.row_products import RESIDENT, ROUNDS, GroupTile, RowProducts, Tiles
+from graph_compiler.lower.groups.row_products import RESIDENT, ROUNDS, GroupTile, Tiles
 from graph_compiler.lower.nests.nest import FREE_RANK, PARTITIONS, even
 from graph_compiler.lower.nests.operands import ResidentOperand, StoredOperand
 from graph_compiler.schedule.steps import Place, item_size
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from graph_compiler.lower.groups.groups import Group
 
 
-class ResidentRows(RowProducts):
+class ResidentRows(ElementsTogether):
     """A group, and the rows that it keeps on chip. `inside`: buffers that nobody else reads;
     `shared`: those that are loaded once for all members; `resident`: all whose rows stay while
     members take turns; `updated`: those that have other rows afterwards, in the same tiles.

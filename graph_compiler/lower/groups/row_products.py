@@ -59,12 +59,14 @@ _BATCH = 8 << 10
 @dataclass(frozen=True, slots=True)
 class Beside:
     """The same rows of several elements of the batch, from one on: left operands that were loaded
-    for all of them, by member, and results [rows, elements of each], which are stored together."""
+    for all of them, by member, results [rows, elements of each], which are stored together, and
+    what rows are folded to, a column of each."""
 
     index: list[Any]
     several: int
     left: dict[int, list[list[NkiTensor]]] = field(default_factory=dict)
     made: dict[Buffer, NkiTensor] = field(default_factory=dict)
+    totals: dict[int, NkiTensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -310,11 +310,19 @@ class RowGroupEmitter(ResidentRows):
             divided = left_out.get(number)
             step = member.contraction if isinstance(member, RowProduct) else member.loop
             with device.builder.at(device.place_in_graph(step)):
+                if divided is not None:
+                    self.divide(number, divided, elements)
+                    continue
+                if isinstance(member, RowProduct) and self.compares_together(
+                    number, member, len(elements)
+                ):
+                    self.compare_together(number, member, elements, tiles, right)
+                    continue
+                if isinstance(member, RowProduct):
+                    self.transpose_together(number, member, elements, tiles)
                 for tile, own in zip(elements, tiles):
                     if isinstance(member, RowProduct):
                         self._product(number, member, tile, own, fixed, right)
-                    elif divided is not None:
-                        tile.totals[number] = divided.factor(tile.totals[divided.maker])
                     else:
                         self._nest(number, member, tile, own, fixed)
 
@@ -353,7 +361,7 @@ class RowGroupEmitter(ResidentRows):
             return
         if number in self.summed.values():
             blocks = math.prod(-(-item.axis.count // item.block) for item in own.outer)
-            sums = device.tile((tile.rows, blocks), "float32")
+            sums = self.room_of_totals(number, tile, blocks)
             nest.totals = [sums[:, block : block + 1] for block in range(blocks)]
             nest.emit(own, offsets, rolled=False)
             tile.totals[number] = total = (

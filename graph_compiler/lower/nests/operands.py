@@ -234,7 +234,7 @@ class ResidentOperand:
     def leaf(self, pattern: Pattern, offset: Any) -> NkiTensor:
         (_, rows), *inner = pattern
         pairs = [[stride, count] for stride, count in inner]
-        return self.tile.ap([[self.tile.shape[1], rows], *pairs], self.first + offset)
+        return self.tile.ap([[self.tile.strides[0], rows], *pairs], self.first + offset)
 
     def room(self, pattern: Pattern, offset: Any) -> NkiTensor | None:
         return self.leaf(pattern, offset)
@@ -247,7 +247,8 @@ class ResidentOperand:
             self.backing.keep(here, pattern, self.base + offset)
 
     def take(self, value: NkiTensor, pattern: Pattern, offset: Any) -> None:
-        if self.first + offset == 0 and _are_alike(value, self.tile):
+        alike = _are_columns if self.backing is None else _are_alike
+        if self.first + offset == 0 and alike(value, self.tile):
             self.tile = value
             if self.backing is not None:
                 self.backing.keep(value, pattern, self.base + offset)
@@ -275,6 +276,15 @@ def _are_alike(one: NkiTensor, other: NkiTensor) -> bool:
 
     def key(tile: NkiTensor) -> tuple[Any, ...]:
         return tile.storage.memory, tile.dtype, tile.shape, tile.strides, tile.offset
+
+    return key(one) == key(other) and one.shape[1:] == (1,)
+
+
+def _are_columns(one: NkiTensor, other: NkiTensor) -> bool:
+    """Whether two tiles are columns of as many rows, wherever they lie."""
+
+    def key(tile: NkiTensor) -> tuple[Any, ...]:
+        return tile.storage.memory, tile.dtype, tile.shape
 
     return key(one) == key(other) and one.shape[1:] == (1,)
 
