@@ -12,6 +12,7 @@ from graph_compiler import compile, parse_text
 from graph_compiler.lower.in_turns import TakeTurns
 from isa.alu import ACTIVATIONS, ALU
 from isa.enums import Engine, Memory
+from isa.machine.tensor import MultiplyMoving
 from nki.ir.builder.builder import Builder
 from nki.ir.nodes import Node, Op, TracedKernel
 from nki.kernel import compile_traced
@@ -126,7 +127,8 @@ def test_products_in_the_order_of_their_use(target: str) -> None:
     compiled = compile(parse_text(PROJECTIONS), target)
     program = compiled.kernel.program
     tensor = program.cores[0].streams[Engine.tensor]
-    texts = [program.locations[one.location].text for one in tensor]
+    products = [one for one in tensor if one.row is MultiplyMoving]
+    texts = [program.locations[one.location].text for one in products]
     orders = [text.split()[0] for text in texts if "dot" in text]
     assert [*dict.fromkeys(orders)] == ["soon", "late", "square", "all"]
     soon = x.astype(float) @ b

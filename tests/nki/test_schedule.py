@@ -10,10 +10,13 @@ import nki.isa as nisa
 import nki.language as nl
 from isa.enums import Engine
 from isa.target import TARGETS
+from nki.ir.nodes import operations
 from nki.passes import lower
 from nki.passes.analysis import dependences, overlaps
+from nki.passes.analysis.steps import ENGINE_INDEX
 from nki.passes.order import pipeline, schedule
 from nki.passes.order.list_schedule import NO_TENSORS, list_schedule
+from nki.trace.tracer import trace
 from simulator.timing import simulate
 
 TRN2 = TARGETS["trn2"]
@@ -318,3 +321,34 @@ def test_what_takes_the_bytes_of_a_tensor_does_not_follow_every_read_of_it(monke
     result = small_tiles_in_the_place_of_a_large_one(a)
     assert 1200 < sum(found) < 6000
     np.testing.assert_array_equal(result, np.concatenate([a, a], axis=1))
+
+
+def products_by_many_tiles(stationary, moving):
+    """Eight products of as many columns as rows, each by a tile of its own."""
+    out = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.shared_hbm)
+    tiles, x = tile(), tile(128)
+    nisa.dma_copy(dst=tiles, src=stationary)
+    nisa.dma_copy(dst=x, src=moving)
+    total = nl.zeros((128, 128), dtype=nl.float32, buffer=nl.psum)
+    for number in range(8):
+        nisa.nc_matmul(dst=total, stationary=tiles[:, 128 * number : 128 * (number + 1)], moving=x)
+    result = tile(128)
+    nisa.tensor_copy(dst=result, src=total)
+    nisa.dma_copy(dst=out, src=result)
+    return out
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_tiles_that_are_loaded_beside_products_take_no_time_of_their_own(target):
+    """Products are estimated to keep the tensor engine busy as long as the event model has it."""
+    arguments = {"stationary": A[:128], "moving": A[:128, :128]}
+    built = nki.compile(nki.jit(products_by_many_tiles), *arguments.values(), target=target)
+    (core,) = simulate(built.program).cores
+    row = TARGETS[target]
+    (body,) = trace(products_by_many_tiles, arguments, row).bodies
+    products = [op for op in operations(body) if op.row.name == "nc_matmul"]
+    assert len(products) == 8
+    busy = schedule.busy_ns(map(schedule.costs_of(row).of_operation, products))
+    estimated = busy[ENGINE_INDEX[Engine.tensor]]
+    at_full_rate = core.engines[Engine.tensor].busy - core.throttled
+    np.testing.assert_allclose(estimated, at_full_rate, rtol=0.1)

@@ -138,8 +138,7 @@ class Costs:
         fixed[stays] = 1
         _, first, which = distinct(joined([body.operation_kind, views, fixed]))
         timings: list[Timing] = [
-            [] if stays[at] else [self._cost(step) for step in body.operation(at)]
-            for at in first.tolist()
+            [] if stays[at] else self._timing(body.operation(at)) for at in first.tolist()
         ]
         return timings, which
 
@@ -162,11 +161,24 @@ class Costs:
                 Step(one, ENGINE_INDEX.get(one.engine, -1), op)
                 for one in op.row.expand(op.values, self.target)
             ]
-            found = self._known[key] = [self._cost(step) for step in steps]
+            found = self._known[key] = self._timing(steps)
         return found
 
+    def _timing(self, steps: Sequence[Step]) -> Timing:
+        """What steps of one operation cost. Where the tensor engine loads tiles while it multiplies
+        by the ones before, a load takes what it is longer than the product behind it."""
+        costs = [self._cost(step) for step in steps]
+        if not self.target.tile_loads_hidden.value:
+            return costs
+        for at, step in enumerate(steps[:-1]):
+            row: Any = step.instruction.row  # to type checkers a class of it has no hash
+            if _loads_tile(row):
+                engine, interval, *others = costs[at]
+                costs[at] = engine, max(0.0, interval - costs[at + 1][1]), *others
+        return costs
+
     def _cost(self, step: Step) -> Any:
-        """What a step costs, as in `Timing`."""
+        """What a step costs alone, as in `Timing`."""
         instruction = step.instruction
         row: Any = instruction.row  # to type checkers a class of it has no hash
         signature: list[Any] = [row, step.engine]
@@ -208,6 +220,15 @@ class Costs:
         ]
         table = tables[0] if tables else None
         return step.engine, measured.interval_ns, measured.completion_ns, transfer, table
+
+
+@cache
+def _loads_tile(row: Any) -> bool:
+    """Whether a machine instruction loads a tile that products multiply by."""
+    from simulator.timing import events
+    from simulator.timing.templates import kind_of
+
+    return kind_of(row) == events.LOAD_TILE
 
 
 @cache
