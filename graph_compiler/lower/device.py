@@ -177,6 +177,11 @@ class DeviceProgram(GraphProgram):
         """Have the tensor engine turn a tile, into PSUM; where it `saturates`, with the largest
         numbers instead of infinities (SDK nki/api/nki.isa.rst#nki.isa.nc_transpose). Words of four
         bytes are two halves where bits pass as they are: the array loads halves fast."""
+        for dst, data in self.transposes(target, source):
+            self.builder.emit("nc_transpose", dst=dst, data=data, engine=Engine.tensor)
+
+    def transposes(self, target: NkiTensor, source: NkiTensor) -> list[tuple[NkiTensor, NkiTensor]]:
+        """What the tensor engine turns, and into what, for `transpose`."""
         row = DTYPE_ROWS[source.dtype]
         if self.saturates and row.has_infinity:
             whole, source = source, self.tile(source.shape, source.dtype)
@@ -189,11 +194,15 @@ class DeviceProgram(GraphProgram):
                 op1=ALU["maximum"],
                 operand1=row.lowest,
             )
-        parts = [(target, source)]
-        if self.target.generation >= BIT_FOR_BIT and row.size == 2 * DTYPE_ROWS[_HALVES].size:
-            parts = list(zip(_halves(target), _halves(source)))
-        for dst, data in parts:
-            self.builder.emit("nc_transpose", dst=dst, data=data, engine=Engine.tensor)
+        if self.turned_as(source.dtype) != source.dtype:
+            return list(zip(_halves(target), _halves(source)))
+        return [(target, source)]
+
+    def turned_as(self, dtype: str) -> str:
+        """The dtype that the tensor engine turns words of a dtype as."""
+        bits = self.target.generation >= BIT_FOR_BIT
+        halves = bits and DTYPE_ROWS[dtype].size == 2 * DTYPE_ROWS[_HALVES].size
+        return _HALVES if halves else dtype
 
     def made_for(self, node: Node, steps: list[Any]) -> None:
         kernels = [kernel_of(step) for step in steps]

@@ -2,7 +2,8 @@
 
 The operands of a `product` have the depth along partitions (`sides`). It is folded (`depths`), with
 k = partition * tiles + tile, so that row-major operands are loaded in long runs: in more tiles
-where rows are short, on either half of the partitions where they leave some idle (`depth_runs`).
+where rows are short, on either half of the partitions where they leave some idle (`depth_runs`,
+`array_halves`).
 Where tiles on chip have it in order it stays so. Element-wise work on one operand alone is done
 where it is loaded (`computed_operands`). Blocks of columns are as wide as long runs need, and the
 depth is loaded part by part, so that sums begin with the first one. Tiles of rows take rows by

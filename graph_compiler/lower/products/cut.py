@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, cached_property, partial
-from itertools import pairwise, product
+from itertools import groupby, pairwise, product
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graph_compiler.lower.device import HELD
 from graph_compiler.lower.nests.nest import UNROLLED, numbers
-from graph_compiler.lower.products.depth_runs import in_halves
+from graph_compiler.lower.products.array_halves import ArrayHalves, Share
+from graph_compiler.lower.products.depth_runs import fastest_halves
 from graph_compiler.lower.products.depths import Depth, depth_by_dma, folded
 from graph_compiler.lower.products.element_runs import ElementRun, count_of, grouped, runs
 from graph_compiler.lower.products.left_operands import (
@@ -32,8 +34,6 @@ from graph_compiler.lower.sizes import (
     BANKS,
     BIT_FOR_BIT,
     DTYPES,
-    HALF,
-    PARTITIONS,
     QUARTER,
     QUARTERS,
 )
@@ -85,13 +85,14 @@ _ROUNDS = 8
 
 
 class _Item(NamedTuple):
-    """A tile of rows of an element of a batch: the number of those that are stored together, and
-    its place among them."""
+    """A tile of rows of an element of each of some shares, which a tile of PSUM has: the number of
+    those that are stored together, its place among them, and the element's in its share."""
 
     pack: int
     place: int
     element: int
     tile: int
+    shares: tuple[Share, ...]
 
 
 class _Begun(NamedTuple):
@@ -126,20 +127,23 @@ class Cut:
         self.result = DTYPES[step.target.type]
         self.result_size = item_size(step.target.type)
         self.tile: NkiTensor | None = None
-        self.sides.in_halves = self._lies_in_halves()
+        self.halves = self.sides.halves = self._halves()
 
     @property
     def is_single(self) -> bool:
         """Whether an element of the batch has one row, whose elements are neighbours."""
         return not self.rows and self.sides.stride == 1 and self.result != "int32"
 
-    def _lies_in_halves(self) -> bool:
-        """Whether elements of a batch may have their depth on either half of the partitions."""
-        batch = self.step.product.batch[RIGHT]
+    def _halves(self) -> ArrayHalves:
+        """Where elements of a batch have their depth, and their rows, if they are loaded."""
+        product = self.step.product
+        batch = product.batch[RIGHT]
         apart = bool(batch) and batch[-1][1] != self.columns
         alone = self.is_single or self.sides.by_dma or self.columns == 1
         loaded = self.in_memory and self.sides.across == 1 and not alone
-        return loaded and apart and in_halves(self.device, self.step.product, self.depth)
+        if not loaded or not apart:
+            return ArrayHalves()
+        return fastest_halves(self.device, product, self.depth)
 
     def fits(self) -> bool:
         """Whether a tile of rows of the left operand may be on chip."""
@@ -165,7 +169,8 @@ class Cut:
         tiles = -(-total // ROWS)
         right = self.depth.tiles * self.columns * self.sides.size
         most = max(tiles * self._left_bytes, right, tiles * self.columns * self.result_size)
-        return max(1, min(_SEVERAL // most, count // _ROUNDS))
+        several = max(1, min(_SEVERAL // most, count // _ROUNDS))
+        return max(2, several // 2 * 2) if self.halves.rows else several
 
     def emit(self, several: Iterable[Elements]) -> None:
         """Some elements of the batch at a time. The left operands of the next ones are turned
@@ -231,7 +236,7 @@ class Cut:
             # What is no number in one element's row stays there where bits are passed on.
             kept = self.device.target.generation >= BIT_FOR_BIT
             return int(kept and self.sides.left.buffer not in self.device.computed)
-        if places.number == 1 or not self.in_memory or self.sides.by_dma:
+        if places.number == 1 or not self.in_memory or self.sides.by_dma or self.halves.rows:
             return 0
         if self.sides.left.buffer in self.device.computed:
             return 0
@@ -286,8 +291,11 @@ class Cut:
                 yield tiles[start : start + most]
             return
         ((total, stride),) = self.rows
+        if self.halves.rows:
+            most = self.halves.tiles_of(total)
         for start in range(0, total, most * ROWS):
-            parts = folded([(min(most * ROWS, total - start), 0)])
+            count = min(most * ROWS, total - start)
+            parts = folded([(count, 0)], self.halves.tiles_of(count))
             assert parts is not None
             found = []
             for tile in range(parts.tiles):
@@ -316,22 +324,26 @@ class Cut:
         blocks = [(begin, min(block, width - begin)) for begin in range(0, width, block)]
         each = width * self.result_size
         packs = list(alike(group, len(group) if places.number > 1 else -(-_STORED // each)))
+        groups = self.halves.by_depth(places.number)
         items = [
-            _Item(number, place, element, tile)
+            _Item(number, place, element, tile, tuple(s for s in group if element < s.number))
             for number, pack in enumerate(packs)
-            for place, (element, tile) in enumerate(product(range(places.number), pack))
+            for place, (element, tile) in enumerate(product(range(groups[0][0].number), pack))
+            for group in groups
+            if element < group[0].number
         ]
-        rooms: dict[int, NkiTensor] = {}
+        rooms: dict[tuple[int, int], NkiTensor] = {}
         several = max(1, BANKS // len(blocks))
         for start in range(0, len(items), several):
             part = items[start : start + several]
             for item, begin, total in self._sums(part, left, right, blocks, again):
                 rows, size = total.shape
                 tiles = [group[number] for number in packs[item.pack]]
-                last = len(tiles) * places.number - 1
+                shares = next(some for some in groups if item.shares[0] in some)
+                last = len(tiles) * shares[0].number - 1
                 whole = last > 0 or each <= _STORED
                 first, own = (begin, width) if whole else (0, size)
-                key = item.pack if whole else -1
+                key = item.pack if whole else -1, shares[0].depth
                 if not whole or key not in rooms:
                     behind = column if whole else column + begin
                     rooms[key] = (
@@ -342,12 +354,12 @@ class Cut:
                 done = rooms[key]
                 first += item.place * width
                 self.device.builder.emit(
-                    "tensor_copy", dst=done[:, first : first + size], src=total
+                    "tensor_copy", dst=done[:rows, first : first + size], src=total
                 )
                 if not whole:
-                    self._store(done, tiles, places, (column + begin, size))
+                    self._store(done, tiles, places, shares, (column + begin, size))
                 elif item.place == last and begin + size == width:
-                    self._store(done, tiles, places, columns)
+                    self._store(done, tiles, places, shares, columns)
         if kept is not None and column + width == self.columns:
             view = self.step.target
             self.device.hold(view.buffer, [kept], self.columns, view.type)
@@ -399,25 +411,39 @@ class Cut:
         width = sum(size for _, size in blocks)
         ends = [self.depth.tiles] if again else self._parts(len(items), width)
         for start, end in pairwise([0, *ends]):
-            for item in items:
-                stationary = left.tiles(item.element, item.tile)
+            for _, beside in groupby(items, key=itemgetter(0, 1)):
+                some = list(beside)
                 for begin, size in blocks:
-                    if not start:  # not before its turn: banks are few
-                        shape = stationary[0].shape[1], size
-                        totals[item, begin] = device.tile(shape, "float32", Memory.psum)
-                    for number in range(start, end):
-                        moving = right[item.element][number]
-                        upper = moving.first == HALF
-                        device.builder.emit(
-                            "nc_matmul",
-                            dst=totals[item, begin],
-                            stationary=stationary[number],
-                            moving=moving[:, begin : begin + size],
-                            tile_position=(HALF, 0) if upper else (),
-                            tile_size=(HALF, PARTITIONS) if upper else (),
-                        )
+                    for item in () if start else some:  # not before its turn: banks are few
+                        rows = left.rows(item.tile) + max(share.rows for share in item.shares)
+                        totals[item, begin] = device.tile((rows, size), "float32", Memory.psum)
+                    for number, item in product(range(start, end), some):
+                        operands = left, right, (begin, size), number
+                        self._add_products(item, totals[item, begin], *operands)
                     if end == self.depth.tiles:
-                        yield item, begin, totals[item, begin]
+                        for item in some:
+                            yield item, begin, totals[item, begin]
+
+    def _add_products(
+        self,
+        item: _Item,
+        total: NkiTensor,
+        left: LeftOperand,
+        right: Sequence[Sequence[NkiTensor]],
+        columns: tuple[int, int],
+        number: int,
+    ) -> None:
+        """Products of one tile of the depth with some columns, each in its part of the array."""
+        (begin, size), rows = columns, left.rows(item.tile)
+        for share in item.shares:
+            element = share.first + item.element
+            self.device.builder.emit(
+                "nc_matmul",
+                dst=total[share.rows : share.rows + rows],
+                stationary=left.tiles(element, item.tile)[number],
+                moving=right[element][number][:, begin : begin + size],
+                **self.halves.part(share),
+            )
 
     def _parts(self, items: int, width: int) -> list[int]:
         """Where parts of the depth end that so many tiles of rows are summed up over, one after the
@@ -439,21 +465,24 @@ class Cut:
         done: NkiTensor,
         tiles: list[list[ElementRun]],
         places: Elements,
+        shares: Sequence[Share],
         columns: tuple[Any, int],
     ) -> None:
-        """Columns of several tiles of rows of all elements to where they belong."""
+        """Columns of several tiles of rows of all elements of some shares to where they belong."""
         device, step, (column, width) = self.device, self.step.rows_step, columns
         first, rows = tiles[0][0], count_of(tiles[0])
         away = tiles[1][0].first - first.first if len(tiles) > 1 else 0
-        axes = [(places.steps[TARGET], places.number), (away * step, len(tiles))]
-        axes = [axis for axis in axes if axis[1] > 1]
-        pattern = [(first.step * step, rows), *axes, (1, width)]
-        offset = places.target + first.first * step + column
         view = self.step.target
-        target = device.elements(place_of(view), view.type, pattern, offset)
-        device.copy(
-            target, done.reshape((rows, *(count for _, count in axes), width)) if axes else done
-        )
+        for share in shares:
+            own = done[share.rows : share.rows + rows, : share.number * len(tiles) * width]
+            axes = [(places.steps[TARGET], share.number), (away * step, len(tiles))]
+            axes = [axis for axis in axes if axis[1] > 1]
+            pattern = [(first.step * step, rows), *axes, (1, width)]
+            offset = places.target + share.first * places.steps[TARGET]
+            offset += first.first * step + column
+            target = device.elements(place_of(view), view.type, pattern, offset)
+            sizes = (rows, *(count for _, count in axes), width)
+            device.copy(target, own.reshape(sizes) if axes else own)
 
     def _kept(self, places: Elements, column: Any) -> NkiTensor | None:
         """A tile for all of the result, where that is one tile of rows."""

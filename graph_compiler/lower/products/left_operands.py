@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any, NamedTuple
 
-from graph_compiler.lower.products.element_runs import ElementRun
+from graph_compiler.lower.products.array_halves import Share
+from graph_compiler.lower.products.element_runs import ElementRun, count_of
 from graph_compiler.lower.products.sides import Sides
 from nki.ir.views.tensor import NkiTensor
 
@@ -53,6 +54,10 @@ class LeftOperand:
         limit = len(group) if places.number > 1 else -(-_TOGETHER // rows)
         self.packs = list(alike(group, limit, fewer=True))
 
+    def rows(self, number: int) -> int:
+        """How many rows a tile has."""
+        return count_of(self.group[number])
+
     def tiles(self, element: int, number: int) -> list[NkiTensor]:
         """[partitions, rows] of one tile of rows for each tile of the depth."""
         if self.following:
@@ -65,7 +70,7 @@ class LeftOperand:
     def _of_all(self, element: int, number: int) -> list[NkiTensor]:
         """The rows of a tile among those of all elements."""
         ((run,), places) = self.group[number], self.places
-        before, several, base = self._half(element)
+        before, several, base, _ = self._share(element)
         if before not in self.all:
             step = places.steps[LEFT] // self.following
             offset = places.left + before * places.steps[LEFT]
@@ -75,10 +80,10 @@ class LeftOperand:
         end = first + run.step * (run.count - 1) + 1
         return [tile[:, first : end : run.step] for tile in self.all[before]]
 
-    def _half(self, element: int) -> tuple[int, int, int]:
-        """The part of the elements that one is in (`Sides.halves`)."""
-        halves = self.sides.halves(self.places.number)
-        return next(half for half in reversed(halves) if half[0] <= element)
+    def _share(self, element: int) -> Share:
+        """The share of the elements that one is in."""
+        shares = self.sides.halves.shares(self.places.number)
+        return next(share for share in reversed(shares) if share.first <= element)
 
     def _load(self, pack: list[int]) -> None:
         sides, places = self.sides, self.places
@@ -88,11 +93,9 @@ class LeftOperand:
                 left = places.left + element * places.steps[LEFT]
                 self.found[element, number] = sides.of_rows(self.group[number], left)
             return
-        step = places.steps[LEFT]
-        for first, several, base in sides.halves(places.number):
-            found = sides.of_rows_together(rows, (step, several), places.left + first * step, base)
-            keys = [(first + element, number) for element in range(several) for number in pack]
-            self.found.update(zip(keys, found))
+        batch = places.steps[LEFT], places.number
+        found = sides.of_rows_together(rows, batch, places.left)
+        self.found.update(zip(product(range(places.number), pack), found))
 
 
 def alike(group: list[list[ElementRun]], most: int, fewer: bool = False) -> Iterator[list[int]]:

@@ -7,15 +7,21 @@ tile of the depth. What has its rows or columns along partitions is turned by th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, overload
 
+from graph_compiler.lower.products.array_halves import ArrayHalves, Share
 from graph_compiler.lower.products.depths import DEPTH, Depth, folded
 from graph_compiler.lower.products.element_runs import ElementRun
-from graph_compiler.lower.products.transposes import into_bank, transposed
+from graph_compiler.lower.products.transposes import (
+    identity,
+    into_bank,
+    transposed,
+    transposed_on_halves,
+)
 from graph_compiler.lower.products.turned_columns import TurnedColumns
-from graph_compiler.lower.sizes import BANK, DTYPES, HALF, PARTITIONS
+from graph_compiler.lower.sizes import BANK, DTYPES, PARTITIONS
 from graph_compiler.schedule.contractions import Axes, Product
 from graph_compiler.schedule.steps import Place, item_size, place_of
 from nki.ir.views.tensor import NkiTensor
@@ -59,8 +65,7 @@ class Sides:
     """Both operands of one product, with a depth. `by_dma`: DMA engines turn rows of the left one.
     `loaded`: bytes of a partition that are loaded together: what follows need not wait for more.
     `alone`: the left one is one tile of rows: products wait for its first parts, turned.
-    `in_halves`: of several elements of a batch that are loaded together the second half lies on the
-    upper half of the partitions, which other DMA engines serve."""
+    `halves`: where elements of a batch lie that are loaded together."""
 
     def __init__(
         self,
@@ -70,11 +75,10 @@ class Sides:
         by_dma: bool = False,
         loaded: int = 8 << 10,
         alone: bool = False,
-        in_halves: bool = False,
     ) -> None:
         self.device = device
         self.alone = alone
-        self.in_halves = in_halves
+        self.halves = ArrayHalves()
         self.depth = depth
         self.by_dma = by_dma
         self.loaded = loaded
@@ -85,6 +89,11 @@ class Sides:
         ((self.columns, self.across),) = product.columns
         ((_, self.down),) = product.depth_right
         ((_, self.stride),) = product.depth_left
+
+    @cached_property
+    def identity(self) -> NkiTensor:
+        """What transposes in parts of the array are multiplied by."""
+        return identity(self.device, self.type)
 
     def of_rows(self, rows: list[ElementRun], offset: Any) -> list[NkiTensor]:
         """[partitions, rows] of the left operand for each tile of the depth."""
@@ -123,13 +132,6 @@ class Sides:
             found += self._by_dma(source.reshape((run.count, 1, count, DEPTH)))
         return found
 
-    def halves(self, several: int) -> list[tuple[int, int, int]]:
-        """Parts of so many elements of a batch: the first one, how many, and the partition on which
-        their depth begins."""
-        first = -(-several // 2) if self.in_halves else several
-        parts = [(0, first, 0), (first, several - first, HALF)]
-        return [part for part in parts if part[1]]
-
     def has_rows_in_memory(self, rows: Axes) -> bool:
         """Whether rows of the left operand, several of one dimension, lie in memory alone."""
         if len(rows) != 1 or self.stride != 1:
@@ -139,36 +141,75 @@ class Sides:
         return count > 1 and not held
 
     def of_rows_together(
-        self, rows: Sequence[ElementRun], batch: tuple[int, int], offset: Any, base: int = 0
+        self, rows: Sequence[ElementRun], batch: tuple[int, int], offset: Any
     ) -> list[list[NkiTensor]]:
         """What `of_rows` returns for each of several runs, of each of several elements of a batch,
-        that are loaded in one transfer, from partition `base` on. Runs are equally far apart, and
-        so are the elements. The last runs may have one row fewer."""
+        that are loaded in one transfer for each share of them. Runs are equally far apart, and so
+        are the elements. The last runs may have one row fewer."""
         device, depth, elements = self.device, self.depth, self.depth.elements
         (step, number), many, most = batch, len(rows), rows[0].count
         full = sum(run.count == most for run in rows)
         away = rows[1].offset - rows[0].offset if many > 1 else 0
-        part = device.tile((most, number, many, elements), self.dtype)
+        groups = self.halves.by_depth(number)
+        each = groups[0][0].number
+        whole = device.tile(
+            (max(share.rows for share in groups[0]) + most, len(groups), each, many, elements),
+            self.dtype,
+        )
         boxes = [(0, most, many)] if full == many else [(0, most - 1, many), (most - 1, 1, full)]
-        for first, count, runs in boxes:
-            begin = offset + rows[0].offset + first * rows[0].stride
-            pattern = [(rows[0].stride, count), (step, number), (away, runs), (1, elements)]
-            box = part[first : first + count, :, :runs]
-            device.load(box, self.left, self.type, pattern, begin)
+        for place, share in ((place, share) for place, own in enumerate(groups) for share in own):
+            for first, count, runs in boxes:
+                begin = offset + rows[0].offset + first * rows[0].stride + share.first * step
+                pattern = [(rows[0].stride, count), (step, share.number), (away, runs)]
+                first += share.rows
+                box = whole[first : first + count, place, : share.number, :runs]
+                device.load(box, self.left, self.type, [*pattern, (1, elements)], begin)
         found: list[list[NkiTensor]] = [[] for _ in range(number * many)]
-        each = max(1, BANK // (depth.tiles * most * self.size))
+        some = max(1, BANK // (depth.tiles * most * self.size))
         for tiles in (range(full), range(full, many)):
-            places = [(element, tile) for element in range(number) for tile in tiles]
-            for start in range(0, len(places), each):
-                some = places[start : start + each]
-                views = [part[: rows[tile].count, element, tile] for element, tile in some]
-                for numbers in depth.alike:
-                    parts = [self.part(view, 0, t) for view in views for t in numbers]
-                    done = transposed(device, parts, self.alone, base)
-                    for place, (element, tile) in enumerate(some):
-                        own = done[place * len(numbers) : (place + 1) * len(numbers)]
-                        found[element * many + tile] += own
+            places = list(product(range(each), tiles))
+            for start in range(0, len(places), some):
+                self._turn_together(whole, rows, groups, places[start : start + some], found)
         return found
+
+    def _turn_together(
+        self,
+        whole: NkiTensor,
+        rows: Sequence[ElementRun],
+        groups: list[list[Share]],
+        places: list[tuple[int, int]],
+        found: list[list[NkiTensor]],
+    ) -> None:
+        """Add what some tiles of rows become to what is found of each: `places` has the number of
+        the element in its share, and of the tile; `whole` what is loaded of the groups of shares,
+        those of a group on either half of the partitions."""
+        views: list[list[NkiTensor]] = []
+        for number, group in enumerate(groups):
+            ends = [
+                max((s.rows for s in group if element < s.number), default=-1)
+                for element, _ in places
+            ]
+            views.append(
+                [
+                    whole[: end + rows[tile].count, number, element, tile]
+                    for end, (element, tile) in zip(ends, places)
+                    if end >= 0
+                ]
+            )
+        for numbers in self.depth.alike:
+            parts = [[self.part(view, 0, t) for view in own for t in numbers] for own in views]
+            if len(parts) > 1:
+                done = transposed_on_halves(self.device, parts, self.identity)
+            else:
+                done = [transposed(self.device, parts[0], self.alone)]
+            for group, own in zip(groups, done):
+                for place, (element, tile) in enumerate(places):
+                    turned = own[place * len(numbers) : (place + 1) * len(numbers)]
+                    for share in group:
+                        if element < share.number:
+                            line = (share.first + element) * len(rows) + tile
+                            end = share.rows + rows[tile].count
+                            found[line] += [one[:, share.rows : end] for one in turned]
 
     def of_all_rows(self, count: int, step: int, offset: Any, base: int = 0) -> list[NkiTensor]:
         """[partitions, rows] of the left operand for each tile of the depth, from partition `base`
@@ -337,16 +378,19 @@ class Sides:
             places = [offset + number * step for number in range(several)]
             return [self.of_columns(column, width, place) for place in places]
         found: list[list[NkiTensor]] = [[] for _ in range(several)]
-        depth, halves = self.depth, self.halves(several)
+        depth = self.depth
+        groups = self.halves.by_depth(several)
         for number, many in ((0, depth.whole), (depth.whole, depth.tiles - depth.whole)):
             if not many:
                 continue
             # Elements whose columns lie beside one another make runs long.
             beside = step == width
-            (_, most, _), (*_, base) = halves[0], halves[-1]
+            most = sum(share.number for share in groups[0])
+            base = groups[-1][0].depth
             sizes = (many, most) if beside else (most, many)
             tile = self.device.tile((base + depth.size(number), *sizes, width), self.dtype)
-            for first, count, base in halves:
+            for group in groups:
+                (first, _, base, _), count = group[0], sum(share.number for share in group)
                 part = tile[base : base + depth.size(number)]
                 part = part[:, :, :count] if beside else part[:, :count]
                 axes, start = ((step, count),), offset + first * step + column
