@@ -306,6 +306,24 @@ ENTRY e {{
     assert np.all(np.abs(found - wanted) <= 1e-5 * convolved(np.abs(x), np.abs(k), 2, dilation))
 
 
+def test_planes_with_columns_that_no_window_takes_are_one_run() -> None:
+    """Every second pixel of 16 columns: the last column is loaded, too."""
+    module = graph_compiler.parse_text("""HloModule g
+ENTRY e {
+ x = f32[2,130,16,16] parameter(0)
+ k = f32[9,130,1,1] parameter(1)
+ ROOT c = f32[2,9,8,8] convolution(x, k), window={size=1x1 stride=2x2},
+  dim_labels=bf01_oi01->bf01
+}""")
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((2, 130, 16, 16), np.float32)
+    k = rng.standard_normal((9, 130, 1, 1), np.float32)
+    (found,), profile = graph_compiler.compile(module, "trn2").profile(x, k)
+    assert profile.dma.descriptors < 2 * 130 + 9 * 4 + 100  # a plane each
+    wanted = np.einsum("nchw,oc->nohw", x[:, :, ::2, ::2].astype(np.float64), k[:, :, 0, 0])
+    assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
 @combined(
     {
         "type, first, count": list(product(["f32", "bf16"], [False, True], [1, 3])),

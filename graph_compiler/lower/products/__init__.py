@@ -14,8 +14,9 @@ A convolution (`convolution`, `images`, `bands`) loads bands of its image (`load
 features along partitions, and its kernel (`weights`), and multiplies shifted views of the bands, by
 the fastest plan (`image_plans`). Features that fill partitions badly are there for several places
 of the window at once. Pixels or outputs lie along partitions of the result, whichever costs less.
-Where outputs are few, several columns of results are one product. Of images with few features
-partitions have rows (`strips`), and where windows lie side by side all rows of theirs (`patches`).
+Where outputs are few, several columns of results are one product, or tiles of pixels are multiplied
+beside one another in columns of the array of their own. Of images with few features partitions have
+rows (`strips`), and where windows lie side by side all rows of theirs (`patches`).
 Of outputs in groups of few features blocks of groups lie along partitions (`grouped`).
 Element-wise work behind a convolution takes its results on chip (`results`). Plans that multiply
 pixels by zeros are computed again without, where pixels are not finite (`finite`).

@@ -88,6 +88,9 @@ class PlannedImages:
             for first, blocks, _ in self.together.columns(self.columns)
         )
         self.wide = reach(max(ends) + 1, self.across)
+        if self.step.image.strides[2] == 1 and self.across.spread == 1:
+            # Rows with columns that nobody needs are one run with those below them.
+            self.wide = max(self.wide, self.across.before + self.step.image.dims[2])
         window = self.down.size, self.together.reach(self.across.size)
         self.parts = parts_of(self.features, window, apart)
         self.places = sum(1 for part in self.parts for _ in groups_of(part, self.down.size))
