@@ -92,7 +92,7 @@ first = measure("fp32", block(), (x, up, down))
 
 # %%
 second = measure("bf16 products", block(), (x, up, down), auto_cast="matmult")
-assert 2 * second.total_us < first.total_us
+assert second.total_us < 0.6 * first.total_us
 
 # %% [markdown]
 # ## Arrays in bfloat16
@@ -104,6 +104,7 @@ assert 2 * second.total_us < first.total_us
 # %%
 halves = tuple(array.astype(ml_dtypes.bfloat16) for array in (x, up, down))
 third = measure("bf16 arrays", block("bf16"), halves)
+assert 2 * third.total_us < first.total_us
 
 # %% [markdown]
 # ## Two cores

@@ -233,7 +233,7 @@ class _PipelinedBody:
         for piece in self._pieces(stretch.operations, stretch.start):
             sample = stretch.part(start, min(SAMPLE, len(piece)))
             start += len(piece)
-            if len(piece) < SAMPLE // 4 or self._keeps_busy(sample):
+            if len(piece) < SAMPLE // 2 or self._keeps_busy(sample):
                 continue
             faster = self._faster(sample)
             if faster is not None:
@@ -266,9 +266,9 @@ class _PipelinedBody:
 
     def _keeps_busy(self, sample: Movable) -> bool:
         """Whether an engine is busy all the time in the middle of a stretch that is longer than its
-        sample: by how much longer a quarter of that takes than an eighth. Stretches whose quarters
-        take the same times for the same tensors get one answer."""
-        ends = SAMPLE // 8, SAMPLE // 4
+        sample: by how much longer a half of that takes than an eighth. Stretches whose halves take
+        the same times for the same tensors get one answer."""
+        ends = SAMPLE // 8, SAMPLE // 2
         operations = sample.operations[: ends[1]]
         timings = list(map(self.costs.of_operation, operations))
         numbers: dict[Tensor, int] = {}

@@ -182,8 +182,8 @@ def fewest(wanted: list[int], one: Modelled, spent: Callable[[int], Modelled | N
     With n copies n iterations are under way where one was: they take no less than an n-th of its
     time, nor less than the busiest engine. So the first number is tried for which the latter is
     more, and others only while what they take at least leaves the choice open: fewer copies than
-    some that are too slow are not tried. Where one copy does not say what the least is (0), the
-    numbers that were tried do.
+    some that are too slow are not tried, but one copy is. Where one copy does not say what the
+    least is (0), the numbers that were tried do.
     """
     numbers = [1, *wanted]
     parts = [one.total_ns / number for number in numbers]
@@ -206,7 +206,13 @@ def fewest(wanted: list[int], one: Modelled, spent: Callable[[int], Modelled | N
             break
         best += 1
     fastest = takes(best)
-    while best and PAYS * least(best - 1) <= fastest and PAYS * takes(best - 1) <= fastest:
+
+    def as_fast(at: int) -> bool:
+        return PAYS * least(at) <= fastest and PAYS * takes(at) <= fastest
+
+    if as_fast(0):
+        return 1
+    while as_fast(best - 1):
         best -= 1
     return numbers[best]
 
