@@ -107,10 +107,11 @@ Operands = Callable[[Node], EvenCount | None]
 
 
 def _constant(node: Node, count: Operands) -> EvenCount | None:
-    value = np.asarray(node.value)
-    if not np.array_equal(value, value.astype(np.int64)):
+    given = np.asarray(node.value)
+    with np.errstate(invalid="ignore"):  # of numbers that are no integers
+        value = given.astype(np.int64)
+    if not np.array_equal(given, value):
         return None
-    value = value.astype(np.int64)
     first = int(value.flat[0])
     steps = []
     for axis, size in enumerate(value.shape):

@@ -157,8 +157,8 @@ def tilings(
 
 
 def _in_pairs(axes: Sequence[Axis], candidates: Sequence[int], room: int) -> Iterator[Tiling]:
-    """Partitions have several elements of one axis, and of each of them all of another one, or
-    every so manieth element of it."""
+    """Partitions have several elements of one axis, and with each of them all elements of another
+    one, or some at equal distances."""
     ascending = [place for place in candidates if min(axes[place].strides) >= 0]
     for around, inside in permutations(ascending, 2):
         axis, inner = axes[around], axes[inside]
