@@ -272,6 +272,8 @@ def cost(
     tiles = math.prod(-(-item.axis.count // item.block) for item in tiling.outer)
     elements = math.prod(tiling.sizes[1:])
     engines = tiles * (passes * elements / target.clock_ghz(Engine.vector) + 60 * passes)
+    rolled = tiles > UNROLLED
+    trigger = target.dma_trigger_dynamic_ns if rolled else target.dma_trigger_static_ns.value
     transfers = 0.0
     for operand, size in enumerate(sizes):
         if not size:  # it stays on chip
@@ -284,7 +286,7 @@ def cost(
         rate = target.dma_run_bytes_per_ns(run)
         descriptors = runs * (target.dma_descriptor_ns.value + run / rate)
         one = descriptors / engines_of(tiling.sizes[0], target)
-        transfers += repeats * max(one, target.dma_trigger_static_ns.value)
+        transfers += repeats * max(one, trigger)
     reduced = tiling.partition.reduced and tiling.partition.count > 1
     return Price(engines, transfers, tiles * 100 + (across if reduced else 0))
 
