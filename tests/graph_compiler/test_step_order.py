@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from graph_compiler import compile, parse_text
+from graph_compiler import GraphOptions, compile, parse_text
+from graph_compiler.host_kernels.loops import LoopNest
+from graph_compiler.lower.control.flow import Barrier, Counted
+from graph_compiler.lower.control.step_order import nests_at_products
+from graph_compiler.lower.products.product import Contraction
+from graph_compiler.schedule.steps import KernelCall
 from isa.enums import Memory
 from nki.ir.nodes import operations
 
@@ -50,3 +56,67 @@ def test_nests_find_products_before_others_in_psum(rows: int) -> None:
     y, z = (x.astype(np.float64) @ one.astype(np.float64) for one in (w, v))
     np.testing.assert_allclose(p, y + b, 1e-5, 1e-4)
     np.testing.assert_allclose(q, z * b, 1e-5, 1e-4)
+
+
+LOOP = """HloModule loop
+body { s = (s32[], f32[256,96]) parameter(0)
+ i = s32[] get-tuple-element(s), index=0
+ b = f32[256,96] get-tuple-element(s), index=1
+ one = s32[] constant(1)
+ n = s32[] add(i, one)
+ c = f32[256,96] sine(b)
+ ROOT r = (s32[], f32[256,96]) tuple(n, c)
+}
+below { s = (s32[], f32[256,96]) parameter(0)
+ i = s32[] get-tuple-element(s), index=0
+ n = s32[] constant(5)
+ ROOT r = pred[] compare(i, n), direction=LT
+}
+ENTRY e {
+ x = f32[256,64] parameter(0)
+ w = f32[64,96] parameter(1)
+ b = f32[256,96] parameter(2)
+ zero = s32[] constant(0)
+ y = f32[256,96] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+ s = (s32[], f32[256,96]) tuple(zero, b)
+ f = (s32[], f32[256,96]) while(s), condition=below, body=body
+ c = f32[256,96] get-tuple-element(f), index=1
+ ROOT r = f32[256,96] add(y, c)
+}"""
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_nests_stay_behind_loops_that_make_what_they_read(cores: int) -> None:
+    random = np.random.default_rng(cores)
+    x, w, b = (
+        random.standard_normal(shape).astype(np.float32)
+        for shape in ((256, 64), (64, 96), (256, 96))
+    )
+    (found,) = compile(parse_text(LOOP), "trn2", GraphOptions(logical_cores=cores))(x, w, b)
+    c = b.astype(np.float64)
+    for _ in range(5):
+        c = np.sin(c)
+    np.testing.assert_allclose(found, x.astype(np.float64) @ w + c, 1e-5, 1e-4)
+
+
+def nest(reads: str, writes: str) -> KernelCall:
+    """An element-wise step that reads one buffer and writes one."""
+    one: Any = ("f32", (1,))
+    kernel = LoopNest(output=one, leaves=(one,), counts=(8,), reduced=(False,), steps=(), fold=None)
+    buffers: Any = [reads], [writes]
+    return KernelCall(kernel, [], *buffers)
+
+
+@pytest.mark.parametrize(
+    ("between", "moves"), [(nest("a", "b"), True), (Barrier(), False), (Counted(Any, []), False)]
+)
+def test_nests_pass_no_barrier_and_no_loop(between: Any, moves: bool) -> None:
+    """These say of themselves that they read and write nothing: what they order, or hold, does."""
+    operands: Any = SimpleNamespace(
+        left=SimpleNamespace(buffer="x"), right=SimpleNamespace(buffer="w")
+    )
+    target: Any = SimpleNamespace(buffer="y")
+    product, reader = Contraction(operands, target, 1, ()), nest("y", "z")
+    device: Any = SimpleNamespace(uses={"y": 1}, root=lambda one: one, sources=lambda some: some)
+    found = nests_at_products(device, [product, between, reader])
+    assert found == ([product, reader, between] if moves else [product, between, reader])

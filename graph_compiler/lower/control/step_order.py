@@ -41,6 +41,7 @@ def by_first_use(steps: list[Any]) -> list[Any]:
 def nests_at_products(device: DeviceProgram, steps: Sequence[Any]) -> list[Any]:
     """Steps in an order in which a nest that alone reads a product's result comes right behind it,
     where no step between them would read or write anything else then. It finds the result in PSUM.
+    It passes kernels and products only: no barrier, and nothing that holds other steps.
     """
     found = list(steps)
     first = 0
@@ -65,6 +66,8 @@ def _is_map(step: Any) -> bool:
 
 def _may_come_before(device: DeviceProgram, step: Any, others: Sequence[Any]) -> bool:
     """Whether a step may come before others that it stands behind."""
+    if not all(isinstance(one, (KernelCall, Contraction)) for one in others):
+        return False
     written = {device.root(buffer) for one in others for buffer in one.writes}
     read = {device.root(buffer) for one in others for buffer in device.sources(one.reads)}
     own_reads = {device.root(buffer) for buffer in device.sources(step.reads)}
