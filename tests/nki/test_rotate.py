@@ -92,6 +92,13 @@ def test_fewer_copies_than_some_that_are_too_slow_are_not_tried():
     assert tried == [8, 16]
 
 
+def test_one_copy_that_keeps_an_engine_busy_is_enough():
+    """Even if it was estimated, and takes a little less than the estimate."""
+    times = {1: 98.0, 2: 99.0, 4: 99.0}
+    one = Modelled(100.0, 99.0, 0.0)
+    assert rotate.fewest([2, 4], one, lambda n: Modelled(times[n], 99.0, 99.0)) == 1
+
+
 @pytest.mark.parametrize("columns", [64, 512, 2048])
 @pytest.mark.parametrize("trips", [51, 64])
 def test_no_number_of_copies_takes_less_than_what_one_copy_says(monkeypatch, trips, columns):

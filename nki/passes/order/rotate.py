@@ -210,7 +210,7 @@ def fewest(wanted: list[int], one: Modelled, spent: Callable[[int], Modelled | N
     def as_fast(at: int) -> bool:
         return PAYS * least(at) <= fastest and PAYS * takes(at) <= fastest
 
-    if as_fast(0):
+    if not best or as_fast(0):
         return 1
     while as_fast(best - 1):
         best -= 1
