@@ -19,8 +19,8 @@ def to_proto(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> 
     A function that is already `jax.jit`-ed keeps its own options (static and donated arguments).
     Calls of NKI kernels become custom calls of `graph_compiler.kernels.TARGET`. Cholesky and LU
     factors and triangular and tridiagonal solves become operations of graphs, where jax would call
-    LAPACK on a CPU. Errors of jax pass
-    unchanged: they name the function's own line. Raises NeuronError `missing-extra` without jax.
+    LAPACK on a CPU. Errors of jax pass unchanged: they name the function's own line. Raises
+    NeuronError `missing-extra` without jax.
     """
     return _lowered(function, arguments, keywords, {})
 

@@ -37,6 +37,9 @@ DTYPES: dict[str, str] = {
 }
 """The dtype of tensors that hold a primitive type; a pred is 0 or 1."""
 
+FP32_INTEGERS = 1 << 24
+"""Integers up to which fp32 has all of them."""
+
 _HALF = frozenset({"bf16", "f16"})
 
 

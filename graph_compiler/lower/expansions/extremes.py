@@ -17,6 +17,7 @@ from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.host_kernels.elements import ElementStep
 from graph_compiler.host_kernels.registers import kind
 from graph_compiler.lower.expansions.expansions import Text, braces, expanded
+from graph_compiler.lower.sizes import FP32_INTEGERS
 from graph_compiler.schedule.reductions import body_of
 
 if TYPE_CHECKING:
@@ -113,17 +114,13 @@ def _first(text: Text, x: str, extremes: str, axis: int) -> str:
     if PRIMITIVE_TYPES[type].is_float:
         chosen = text.apply("or", chosen, text.compare("NE", x, x))
     # Engines fold columns of floats, whose rows they compare one after another.
-    number = "f32" if axis < len(dims) - 1 and dims[axis] <= _EXACT else "s32"
+    number = "f32" if axis < len(dims) - 1 and dims[axis] <= FP32_INTEGERS else "s32"
     places = text.add(number, dims, "iota", [], f"iota_dimension={axis}")
     found = text.apply("select", chosen, places, text.number(number, dims[axis], dims))
     more = f"dimensions={braces([axis])}, to_apply={text.combiner('minimum', number)}"
     kept = [size for place, size in enumerate(dims) if place != axis]
     first = text.add(number, kept, "reduce", [found, text.number(number, dims[axis])], more)
     return text.convert(first, "s32")
-
-
-_EXACT = 1 << 24
-"""Integers up to which fp32 has all of them."""
 
 
 def places_of_extremes(scheduler: Scheduler, node: Node) -> Any:

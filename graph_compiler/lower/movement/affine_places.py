@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graph_compiler.lower.rewrites.ranges import Range, range_of_type
+from graph_compiler.lower.sizes import FP32_INTEGERS
 from graph_compiler.schedule.nodes import Node
 from graph_compiler.schedule.schedule import Scheduler
 from graph_compiler.schedule.views import View
@@ -100,7 +101,7 @@ def _count(node: Node, known: dict[Node, EvenCount | None]) -> EvenCount | None:
     return known[node]
 
 
-_WHOLE = {"f32": Range(-(1 << 24), 1 << 24)}
+_WHOLE = {"f32": Range(-FP32_INTEGERS, FP32_INTEGERS)}
 """Integers that a type of floats has: integers are compared in fp32 where they are few."""
 
 Operands = Callable[[Node], EvenCount | None]

@@ -27,7 +27,7 @@ from graph_compiler.lower.movement.blocks import (
 )
 from graph_compiler.lower.movement.ordered_scatters import one_by_one
 from graph_compiler.lower.nests.nest import numbers
-from graph_compiler.lower.sizes import BANKS, DTYPES, PARTITIONS, SUMS
+from graph_compiler.lower.sizes import BANKS, DTYPES, FP32_INTEGERS, PARTITIONS, SUMS
 from graph_compiler.schedule.steps import Place
 from graph_compiler.schedule.views import collapsed, row_major
 from isa.alu import ALU
@@ -55,9 +55,6 @@ MOST_PARTS = 32
 _STRAIGHT = 16
 """Tiles of updates up to which no loop goes through them: what does not wait for the array is done
 meanwhile."""
-
-EXACT = 1 << 24
-"""Places are compared as fp32 numbers, which hold all integers up to here."""
 
 _ASSIGNED, _SUMMED = "assigned", "summed"
 
@@ -108,7 +105,7 @@ def _planned(step: ScatterKernel) -> _Plan | None:
     axes = tuple(zip(sizes, *strides)) or ((1, 0, 0, 0),)
     scales = [array[rank + axis] for axis in step.places]
     unit = math.gcd(*scales, axes[-1][1]) or 1
-    if math.prod(step.whole) // unit >= EXACT or array[rank:] != row_major(step.whole):
+    if math.prod(step.whole) // unit >= FP32_INTEGERS or array[rank:] != row_major(step.whole):
         return None
     if min(*axes[-1], *update[rank:]) < 0:  # rows of a transfer go up
         return None

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from graph_compiler.lower.rewrites.constants import cast
 from graph_compiler.lower.rewrites.ranges import Range, range_of
+from graph_compiler.lower.sizes import FP32_INTEGERS
 from graph_compiler.schedule.nodes import Block, Node
 from graph_compiler.schedule.views import MOVES, count_of
 
 _SINGLE = "f32"
 
-_HELD = (1 << 24) - 1
+_HELD = FP32_INTEGERS - 1
 """The largest integer that nothing else is rounded to."""
 
 
