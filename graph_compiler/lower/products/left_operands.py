@@ -104,15 +104,15 @@ def alike(group: list[list[ElementRun]], most: int, fewer: bool = False) -> Iter
     pack: list[int] = []
     for number, own in enumerate(group):
         before = group[pack[-1]] if pack else []
-        alike = len(before) == len(own) == 1 and len(pack) < most
-        if alike:
+        together = len(before) == len(own) == 1 and len(pack) < most
+        if together:
             (one,), (other,) = before, own
-            alike = (one.stride, one.step) == (other.stride, other.step)
-            alike = alike and 0 <= one.count - other.count <= fewer
-        if alike and len(pack) > 1:
+            together = (one.stride, one.step) == (other.stride, other.step)
+            together = together and 0 <= one.count - other.count <= fewer
+        if together and len(pack) > 1:
             earlier = group[pack[-2]][0].first
-            alike = other.first - one.first == one.first - earlier
-        if pack and not alike:
+            together = other.first - one.first == one.first - earlier
+        if pack and not together:
             yield pack
             pack = []
         pack.append(number)
