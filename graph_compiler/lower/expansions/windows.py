@@ -3,6 +3,7 @@ each window receives a value."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial, reduce
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -160,7 +161,7 @@ def short_windows(scheduler: Scheduler, node: Node) -> Lazy | None:
         )
         value = padded(program, value, start, filled, padded_sizes)
     wide = "f32" if fold == "add" else node.type
-    for axis, part in enumerate(parts):
+    for axis, part in _in_order(parts):
         low, high = (a - b for a, b in zip(edges[axis][:2], filled[axis][:2]))
         if part.size > 1 or part.stride > 1 or low or high:
             window = part.size, part.window_dilation or 1, part.stride
@@ -172,6 +173,16 @@ def short_windows(scheduler: Scheduler, node: Node) -> Lazy | None:
             fold, wide, None, [converted(initials, wide), converted(value, wide)]
         )
     return converted(value, node.type)
+
+
+def _in_order(parts: Sequence[Any]) -> list[tuple[int, Any]]:
+    """Dimensions with their windows, in the order of folding. A row whose neighbours are no window
+    (features of pixels) is loaded once for all of its own windows, and rows once for each place of
+    the others, which are fewer elements then. Elsewhere columns are every so many neighbours, which
+    are fewer behind the rows."""
+    found = list(enumerate(parts))
+    beside = parts[-1].size == 1
+    return found[::-1] if beside else found
 
 
 class _Run(NamedTuple):
