@@ -118,6 +118,9 @@ PORT_CONFLICTS: tuple[PortConflict, ...] = (
 )
 """Accesses that the hardware serialises."""
 
+QUADRANT = 32
+"""Partitions of a quadrant of SBUF or PSUM (ARCH2, "Accessing SBUF/PSUM tensors")."""
+
 _STARTS: tuple[tuple[int, tuple[int, ...]], ...] = (
     (32, (0, 32, 64, 96)),
     (64, (0, 64)),

@@ -94,7 +94,8 @@ class Registers:
         REGISTER_ROWS[row](self, values)
 
     def _move(self, values: tuple[Any, ...]) -> None:
-        self.set(values[0], self.value(values[1]))
+        register, source = values
+        self.set(register, self.value(source))
 
     def _compute(self, values: tuple[Any, ...]) -> None:
         destination, operation, left, right = values
@@ -103,7 +104,8 @@ class Registers:
         self.set(destination, known)
 
     def _load(self, values: tuple[Any, ...]) -> None:
-        self.set(values[0], None)
+        register, _ = values
+        self.set(register, None)
 
 
 REGISTER_ROWS: dict[type[MachineInstruction], Callable[[Registers, tuple[Any, ...]], None]] = {

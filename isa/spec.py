@@ -1,8 +1,10 @@
 """The two kinds of table row: `Operation` (public API, tile IR) and `MachineInstruction`.
 
 A row is a class; its body is the schema (fields in order), its docstring the reference text.
-Defining the class enters it into the table. `Instruction` is one use of a machine row: in a
-compiled program its operands are `isa.access.AccessPattern`s, during lowering tile-IR accesses.
+Defining the class enters it into the table. A class without a name, or without an opcode, is no row
+but what several rows have in common. Rows take over the fields of a row that they derive from.
+`Instruction` is one use of a machine row: in a compiled program its operands are
+`isa.access.AccessPattern`s, during lowering tile-IR accesses.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ class Row:
     name: ClassVar[str]
     fields: ClassVar[dict[str, Field]] = {}
     field_names: ClassVar[tuple[str, ...]] = ()
+    places: ClassVar[dict[str, int]] = {}
+    """Where each field stands among the values of a use."""
     operands: ClassVar[tuple[tuple[int, str, Operand], ...]] = ()
     attributes: ClassVar[tuple[tuple[int, str, Attribute], ...]] = ()
     reads: ClassVar[tuple[int, ...]] = ()
@@ -65,12 +69,12 @@ class Row:
         return "", (core,)
 
     def __init_subclass__(cls) -> None:
-        cls.fields = {
-            name: value
-            for name, value in vars(cls).items()
-            if isinstance(value, (Operand, Attribute))
+        own = {
+            n: value for n, value in vars(cls).items() if isinstance(value, (Operand, Attribute))
         }
+        cls.fields = cls.fields | own
         cls.field_names = tuple(cls.fields)
+        cls.places = {name: place for place, name in enumerate(cls.fields)}
         numbered = list(enumerate(cls.fields.items()))
         cls.operands = tuple((i, n, f) for i, (n, f) in numbered if isinstance(f, Operand))
         cls.attributes = tuple((i, n, f) for i, (n, f) in numbered if isinstance(f, Attribute))
@@ -190,6 +194,8 @@ class MachineInstruction(Row):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        if "opcode" not in vars(cls):
+            return
         cls.name = cls.__name__
         if cls.opcode in {row.opcode for row in MACHINE_INSTRUCTIONS.values()}:
             raise ValueError(f"{cls.name}: opcode {cls.opcode:#x} is taken")
@@ -221,6 +227,10 @@ class Instruction:
     def fields(self) -> dict[str, Any]:
         """The values by field."""
         return dict(zip(self.row.field_names, self.values))
+
+    def value(self, field: str) -> Any:
+        """The value of one field."""
+        return self.values[self.row.places[field]]
 
     def __repr__(self) -> str:
         fields = " ".join(f"{n}={v!r}" for n, v in self.fields.items())

@@ -76,7 +76,7 @@ def _register_alu(preparation: Preparation, index: int, instruction: Instruction
 
 @CONTROL.of(control.RegisterLoad)
 def _register_load(preparation: Preparation, index: int, instruction: Instruction) -> Action:
-    registers, number = preparation.registers, instruction.values[0].number
+    registers, number = preparation.registers, instruction.value("dst").number
     operands = preparation.operands(instruction)
     values = operands.values
 

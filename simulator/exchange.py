@@ -157,10 +157,12 @@ def misfit(instructions: dict[int, Instruction]) -> NeuronError | None:
     running them would raise."""
     try:
         for core, instruction in instructions.items():
-            dst, _, send_to, receive_from = instruction.values[:4]
+            value = instruction.value
+            send_to, receive_from = value("send_to"), value("receive_from")
             sender = instructions.get(receive_from, instruction)
-            check_partners(core, send_to, receive_from, sender.values[2])
-            check_tiles(core, _pattern_form(dst), receive_from, _pattern_form(sender.values[1]))
+            check_partners(core, send_to, receive_from, sender.value("send_to"))
+            wanted, sent = _pattern_form(value("dst")), _pattern_form(sender.value("src"))
+            check_tiles(core, wanted, receive_from, sent)
     except NeuronError as error:
         return error
     return None

@@ -22,93 +22,80 @@ from isa.machine import costs
 from isa.spec import ISA, MachineInstruction, Meeting
 
 
-class Nop(MachineInstruction):
+class SequencerInstruction(MachineInstruction):
+    """What instructions have in common that a sequencer executes itself."""
+
+    engines = SEQUENCERS
+    cost = costs.SEQUENCER
+    control = True
+
+
+class Nop(SequencerInstruction):
     """Does nothing but wait for and update semaphores."""
 
     opcode = 0x01
-    engines = SEQUENCERS
-    cost = costs.SEQUENCER
-    control = True
 
 
-class Halt(MachineInstruction):
+class Halt(SequencerInstruction):
     """Ends the stream. A program ends when every stream has halted and every queue is empty."""
 
     opcode = 0x02
-    engines = SEQUENCERS
     cost = costs.NOTHING
-    control = True
 
 
-class DrainQueue(MachineInstruction):
+class DrainQueue(SequencerInstruction):
     """Completes when every transfer that this engine has started on `queue` has completed."""
 
     opcode = 0x03
-    engines = SEQUENCERS
-    cost = costs.SEQUENCER
-    control = True
     queue = Attribute(kind=Kind.integer)
 
 
-class RegisterMove(MachineInstruction):
+class RegisterMove(SequencerInstruction):
     """dst = src, a number or a register."""
 
     opcode = 0x04
-    engines = SEQUENCERS
     cost = costs.REGISTER_MOVE
-    control = True
     document = ISA + "register_move"
     dst = Attribute(kind=Kind.register)
     src = Attribute(kind=Kind.value)
 
 
-class RegisterAlu(MachineInstruction):
+class RegisterAlu(SequencerInstruction):
     """`dst = left <op> right` in 32-bit two's complement."""
 
     opcode = 0x05
-    engines = SEQUENCERS
-    cost = costs.SEQUENCER
-    control = True
     dst = Attribute(kind=Kind.register)
     op = Attribute(kind=Kind.register_operation)
     left = Attribute(kind=Kind.value)
     right = Attribute(kind=Kind.value)
 
 
-class RegisterLoad(MachineInstruction):
+class RegisterLoad(SequencerInstruction):
     """dst = the one element of src (an integer, or a float that holds an integer)."""
 
     opcode = 0x06
-    engines = SEQUENCERS
     cost = costs.REGISTER_LOAD
-    control = True
     document = ISA + "register_load"
     dst = Attribute(kind=Kind.register)
     src = Read(SBUF_OR_HBM)
 
 
-class RegisterStore(MachineInstruction):
+class RegisterStore(SequencerInstruction):
     """The one element of dst = src."""
 
     opcode = 0x07
-    engines = SEQUENCERS
-    cost = costs.SEQUENCER
-    control = True
     document = ISA + "register_store"
     dst = Write(SBUF_OR_HBM)
     src = Attribute(kind=Kind.value)
 
 
-class LoopBegin(MachineInstruction):
+class LoopBegin(SequencerInstruction):
     """Counted loop: register = lower; while register < upper: body; register += step.
 
     `exit` is the index of the instruction after the matching LoopEnd.
     """
 
     opcode = 0x08
-    engines = SEQUENCERS
-    cost = costs.SEQUENCER
-    control = True
     document = "nki/deep-dives/nki-dynamic-loops.rst#hardware-lowering"
     register = Attribute(kind=Kind.register)
     lower = Attribute(kind=Kind.value)
@@ -117,31 +104,25 @@ class LoopBegin(MachineInstruction):
     exit = Attribute(kind=Kind.target)
 
 
-class LoopEnd(MachineInstruction):
+class LoopEnd(SequencerInstruction):
     """Back to the matching LoopBegin, at index `begin`, for the next iteration."""
 
     opcode = 0x09
-    engines = SEQUENCERS
-    cost = costs.SEQUENCER
-    control = True
     document = "nki/deep-dives/nki-dynamic-loops.rst#hardware-lowering"
     begin = Attribute(kind=Kind.target)
 
 
-class Branch(MachineInstruction):
+class Branch(SequencerInstruction):
     """Go to `target` when `left <condition> right` holds, else fall through."""
 
     opcode = 0x0A
-    engines = SEQUENCERS
-    cost = costs.SEQUENCER
-    control = True
     condition = Attribute(kind=Kind.condition)
     left = Attribute(kind=Kind.value)
     right = Attribute(kind=Kind.value)
     target = Attribute(kind=Kind.target)
 
 
-class CoreBarrier(MachineInstruction):
+class CoreBarrier(SequencerInstruction):
     """Waits until every core in `cores` has reached its barrier of the same sequence number.
 
     All accesses to shared HBM before it on any core come before all after it. `data` names the
@@ -149,9 +130,7 @@ class CoreBarrier(MachineInstruction):
     """
 
     opcode = 0x0B
-    engines = SEQUENCERS
     cost = costs.CORE_BARRIER
-    control = True
     document = ISA + "core_barrier"
     meets = True
     data = Update(ON_CHIP | SHARED_HBM)
@@ -159,7 +138,7 @@ class CoreBarrier(MachineInstruction):
 
     @classmethod
     def meeting(cls, values: tuple[Any, ...], core: int) -> Meeting:
-        return "barrier", tuple(sorted(int(member) for member in values[1]))
+        return "barrier", tuple(sorted(map(int, values[cls.places["cores"]])))
 
 
 class SendReceive(MachineInstruction):
@@ -183,15 +162,14 @@ class SendReceive(MachineInstruction):
 
     @classmethod
     def meeting(cls, values: tuple[Any, ...], core: int) -> Meeting:
-        send_to, receive_from, pipe = (int(value) for value in values[2:5])
+        names = "send_to", "receive_from", "pipe"
+        send_to, receive_from, pipe = (int(values[cls.places[name]]) for name in names)
         return f"pipe {pipe}", tuple(sorted({core, send_to, receive_from}))
 
 
-class StorageBegin(MachineInstruction):
+class StorageBegin(SequencerInstruction):
     """An allocation begins: its bytes hold nothing yet. Takes no time; for checks only."""
 
     opcode = 0x0C
-    engines = SEQUENCERS
     cost = costs.NOTHING
-    control = True
     dst = Write()

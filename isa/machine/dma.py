@@ -14,6 +14,9 @@ from isa.spec import MachineInstruction
 MOST_SOURCES = 16
 """Tensors that one transfer can add (SDK nki.isa.dma_compute)."""
 
+SOURCES = tuple(f"src{number}" for number in range(MOST_SOURCES))
+"""The fields of these tensors."""
+
 
 class DmaCopy(MachineInstruction):
     """dst = src, element by element in row-major order; shapes may differ, counts may not.

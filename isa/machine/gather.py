@@ -7,9 +7,6 @@ from isa.fields import SBUF, Attribute, Kind, Read, Update, Write
 from isa.machine import costs
 from isa.spec import ISA, MachineInstruction
 
-LANES = 32
-"""Partitions of a quadrant, within which a stream shuffle moves data."""
-
 KEEP = 255
 """Entry of a shuffle mask for a partition that keeps what it holds."""
 

@@ -47,61 +47,41 @@ class MultiplyMoving(MachineInstruction):
     tile = Attribute(kind=Kind.array_tile, default=WHOLE_ARRAY)
 
 
-class MultiplyMovingOneZero(MachineInstruction):
+class MultiplyMovingOneZero(MultiplyMoving):
     """`MultiplyMoving` where the author says that one fp32 side holds only zeros and ones: it
     streams in half the passes, with the same results."""
 
     opcode = 0x13
-    engines = (Engine.tensor,)
     cost = costs.MULTIPLY_MOVING_ONE_ZERO
-    state = (EngineState(STATIONARY, writes=False),)
-    document = "nki/api/nki.isa.rst#nki.isa.nc_matmul"
-    dst = Update(PSUM, one_bank=True, doc="[M, N]; read only when accumulating")
-    moving = Read(SBUF, doc="[K, N]")
-    accumulate = Attribute(kind=Kind.flag)
-    tile = Attribute(kind=Kind.array_tile, default=WHOLE_ARRAY)
 
 
-class LoadStationaryPairs(MachineInstruction):
+class LoadStationaryPairs(LoadStationary):
     """Load a [K, 2, M] fp8 tile; every element of the array holds the pair (k, 0, m), (k, 1, m)."""
 
     opcode = 0x14
-    engines = (Engine.tensor,)
     cost = costs.LOAD_STATIONARY_PAIRS
-    state = (EngineState(STATIONARY, reads=False),)
     document = _DOUBLE_FP8
     src = Read(SBUF, doc="[K <= 128 partitions, 2, M <= 128]")
-    tile = Attribute(kind=Kind.array_tile, default=WHOLE_ARRAY)
 
 
-class MultiplyMovingPairs(MachineInstruction):
+class MultiplyMovingPairs(MultiplyMoving):
     """dst [M, N] = (or +=) the sum over partitions and pairs of loaded [K, 2, M] times moving
     [K, 2, N], accumulated in fp32: partition by partition, first the pairs' first elements."""
 
     opcode = 0x15
-    engines = (Engine.tensor,)
     cost = costs.MULTIPLY_MOVING_PAIRS
-    state = (EngineState(STATIONARY, writes=False),)
     document = _DOUBLE_FP8
-    dst = Update(PSUM, one_bank=True, doc="[M, N]; read only when accumulating")
     moving = Read(SBUF, doc="[K, 2, N]")
-    accumulate = Attribute(kind=Kind.flag)
-    tile = Attribute(kind=Kind.array_tile, default=WHOLE_ARRAY)
 
 
-class TransposeMoving(MachineInstruction):
+class TransposeMoving(MultiplyMoving):
     """dst [M, N]: column n is the row of the loaded tile that the one of moving's column n picks,
     bit for bit; a column of zeros gives zeros. With `accumulate` it is added to dst, in fp32."""
 
     opcode = 0x16
-    engines = (Engine.tensor,)
     cost = costs.TRANSPOSE_MOVING
-    state = (EngineState(STATIONARY, writes=False),)
     document = "nki/guides/architecture/trainium2_arch.rst#built-in-transpose-support"
-    dst = Update(PSUM, one_bank=True, doc="[M, N]; read only when accumulating")
     moving = Read(SBUF, doc="[K, N], an identity matrix or a permutation")
-    accumulate = Attribute(kind=Kind.flag)
-    tile = Attribute(kind=Kind.array_tile, default=WHOLE_ARRAY)
 
 
 class TransposeStationary(MachineInstruction):

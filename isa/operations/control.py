@@ -162,7 +162,7 @@ class CoreBarrier(Operation):
 
     @classmethod
     def meeting(cls, values: tuple[Any, ...], core: int) -> Meeting:
-        return control.CoreBarrier.meeting((values[0], values[1]), core)
+        return control.CoreBarrier.meeting(values[:2], core)
 
 
 class Sendrecv(Operation):

@@ -177,9 +177,7 @@ class DmaCompute(Operation):
 
     name = "dma_compute"
     engines = (Engine.sync, Engine.gpsimd)
-    lists: ClassVar[dict[str, tuple[str, ...]]] = {
-        "srcs": tuple(f"src{i}" for i in range(dma.MOST_SOURCES))
-    }
+    lists: ClassVar[dict[str, tuple[str, ...]]] = {"srcs": dma.SOURCES}
     dst = Write(SBUF_OR_HBM, vector_offset=True)
     src0 = Read(SBUF_OR_HBM, vector_offset=True)
     src1 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)

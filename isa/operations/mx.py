@@ -126,8 +126,8 @@ class NcMatmulMx(Operation):
     def signature_decides(cls, values: tuple[Any, ...]) -> bool:
         """A tile of the array fits or not by where the operands' tensors may start, and so do
         scales."""
-        position = values[cls.field_names.index("tile_position")]
-        return not position and not rules.starts.has_address(*values[:5])
+        operands = (values[place] for place, _, _ in cls.operands)
+        return not values[cls.places["tile_position"]] and not rules.starts.has_address(*operands)
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:

@@ -89,7 +89,7 @@ class Rand2(Operation):
     @classmethod
     def signature_decides(cls, values: tuple[Any, ...]) -> bool:
         """Two numbers are a range or not."""
-        return any(rules.is_tensor(limit) for limit in values[1:])
+        return any(rules.is_tensor(values[cls.places[limit]]) for limit in ("min", "max"))
 
 
 class Dropout(Operation):
@@ -129,7 +129,7 @@ class Dropout(Operation):
     @classmethod
     def signature_decides(cls, values: tuple[Any, ...]) -> bool:
         """A number is a probability or not."""
-        return rules.is_tensor(values[2])
+        return rules.is_tensor(values[cls.places["prob"]])
 
 
 class SetRngSeed(Operation):

@@ -99,7 +99,7 @@ class NcMatmul(Operation):
     @classmethod
     def signature_decides(cls, values: tuple[Any, ...]) -> bool:
         """A tile of the array fits or not by where the operands' tensors may start."""
-        return not values[cls.field_names.index("tile_position")]
+        return not values[cls.places["tile_position"]]
 
     @classmethod
     def expand(cls, values: tuple[Any, ...], target: Any) -> tuple[Instruction, ...]:

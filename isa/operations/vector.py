@@ -132,8 +132,8 @@ class TensorScalar(Operation):
     @classmethod
     def resolve(cls, values: tuple[Any, ...], target: Any) -> tuple[Any, ...]:
         if values[-1] is Engine.unknown:
-            op0, op1 = values[2], values[5]
-            wanted = [op for op in (op0, op1) if op is not None]
+            operators = (values[cls.places[name]] for name in ("op0", "op1"))
+            wanted = [op for op in operators if op is not None]
             on_vector = all(Engine.vector in op.tensor_scalar_engines for op in wanted)
             return (*values[:-1], Engine.vector if on_vector else Engine.gpsimd)
         return values

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from isa.array_tiles import TILE_GENERATIONS
+from isa.array_tiles import ARRAY_SIDE, TILE_GENERATIONS
 from isa.enums import MatmulPerfMode
 from isa.rules.form import (
     OperationCall,
@@ -22,7 +22,6 @@ from isa.spec import ISA
 
 _MATMUL = ISA + "nc_matmul"
 _MATMUL_MX = ISA + "nc_matmul_mx"
-_ARRAY = 128
 _FP8 = ("float8_e4m3", "float8_e5m2", "float8_e4m3fn")
 PAIR = 2
 
@@ -114,7 +113,7 @@ def _tile(call: OperationCall) -> tuple[tuple[int, ...], tuple[int, ...]] | Viol
 def tile_limits(call: OperationCall) -> tuple[int, int]:
     """Most partitions and most columns of a stationary tile."""
     size: tuple[int, ...] = tuple(call.tile_size or ())
-    return (size[0], size[1]) if len(size) == 2 else (_ARRAY, _ARRAY)
+    return (size[0], size[1]) if len(size) == 2 else (ARRAY_SIDE, ARRAY_SIDE)
 
 
 @rule(
@@ -129,7 +128,7 @@ def matmul_tiling(call: OperationCall) -> Violation | None:
     position, size = tile
     for axis, start, extent in zip(("row", "column"), position, size):
         generations = TILE_GENERATIONS.get(extent)
-        if generations is None or not 0 <= start <= _ARRAY - extent or start % extent:
+        if generations is None or not 0 <= start <= ARRAY_SIDE - extent or start % extent:
             return Violation(
                 "value-not-allowed",
                 f"{axis} tile of {extent} at {start}",
@@ -139,7 +138,7 @@ def matmul_tiling(call: OperationCall) -> Violation | None:
             )
         if call.target.generation not in generations:
             return generation_violation(f"a {axis} tile of {extent}", generations, call.target)
-    if in_pairs(call) and size[1] != _ARRAY:
+    if in_pairs(call) and size[1] != ARRAY_SIDE:
         return Violation(
             "value-not-allowed",
             f"a column tile of {size[1]} with perf_mode=double_row",
@@ -228,8 +227,8 @@ def matmul_mx_tiling(call: OperationCall) -> Violation | None:
     if found is not None:
         return found
     position: tuple[int, ...] = tuple(call.tile_position or (0, 0))
-    size: tuple[int, ...] = tuple(call.tile_size or (_ARRAY, _ARRAY))
-    if position[1] == 0 and size[1] == _ARRAY:
+    size: tuple[int, ...] = tuple(call.tile_size or (ARRAY_SIDE, ARRAY_SIDE))
+    if position[1] == 0 and size[1] == ARRAY_SIDE:
         return None
     return Violation(
         "value-not-allowed",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from isa.affine import bounds
-from isa.machine.gather import GPSIMD_PARTITIONS, KEEP, LANES
-from isa.memory import start_partition_allowed, start_partitions
+from isa.machine.gather import GPSIMD_PARTITIONS, KEEP
+from isa.memory import QUADRANT, start_partition_allowed, start_partitions
 from isa.rules.form import (
     OWN_PAGE,
     OperationCall,
@@ -31,25 +31,25 @@ _MOST_POSITIONS = 4096
 )
 def shuffle_mask(call: OperationCall) -> Violation | None:
     mask = tuple(call.shuffle_mask)
-    if len(mask) != LANES or not all(x == KEEP or 0 <= x < LANES for x in mask):
+    if len(mask) != QUADRANT or not all(x == KEEP or 0 <= x < QUADRANT for x in mask):
         return Violation(
             "value-not-allowed",
             f"shuffle_mask is {mask}",
-            why=f"A mask names, for each of {LANES} partitions, the one to copy from: "
-            f"0 to {LANES - 1}, or {KEEP} to keep what is there.",
+            why=f"A mask names, for each of {QUADRANT} partitions, the one to copy from: "
+            f"0 to {QUADRANT - 1}, or {KEEP} to keep what is there.",
             operand="shuffle_mask",
         )
     written, read = partitions(call.dst), partitions(call.src)
     if type(written) is not int or type(read) is not int:
         return _symbolic_shuffle(call, mask)
     for row in range(written):
-        source = row - row % LANES + mask[row % LANES]
-        if mask[row % LANES] != KEEP and source >= read:
+        source = row - row % QUADRANT + mask[row % QUADRANT]
+        if mask[row % QUADRANT] != KEEP and source >= read:
             return Violation(
                 "value-not-allowed",
                 f"partition {row} of dst copies partition {source} of src, which has {read}",
                 why="Each quadrant of dst is filled from the same quadrant of src.",
-                hint=f"Shuffle one quadrant of {LANES} partitions at a time.",
+                hint=f"Shuffle one quadrant of {QUADRANT} partitions at a time.",
                 operand="shuffle_mask",
             )
     return None
@@ -60,13 +60,13 @@ def _symbolic_shuffle(call: OperationCall, mask: tuple[int, ...]) -> Violation |
     are filled, src has whole quadrants."""
     written, read = partitions(call.dst), partitions(call.src)
     behind = any(source != KEEP and source > row for row, source in enumerate(mask))
-    if written <= read and not (behind and read % LANES != 0):
+    if written <= read and not (behind and read % QUADRANT != 0):
         return None
     return Violation(
         "value-not-allowed",
         f"shuffle_mask names partitions that src {shape_text(call.src)} may lack",
         why="Each quadrant of dst is filled from the same quadrant of src.",
-        hint=f"Make its partitions a multiple of {LANES}.",
+        hint=f"Make its partitions a multiple of {QUADRANT}.",
         operand="shuffle_mask",
     )
 
@@ -77,8 +77,8 @@ def _symbolic_shuffle(call: OperationCall, mask: tuple[int, ...]) -> Violation |
     "or 64 up to 64, at 0 beyond.",
 )
 def shuffle_starts(call: OperationCall) -> Violation | None:
-    most = max(bounds(partitions(access))[1] or LANES for access in (call.dst, call.src))
-    active = -(-most // LANES) * LANES
+    most = max(bounds(partitions(access))[1] or QUADRANT for access in (call.dst, call.src))
+    active = -(-most // QUADRANT) * QUADRANT
     for name in ("dst", "src"):
         for start in possible_starts(call.field(name)):
             if not start_partition_allowed(start, active):

@@ -10,7 +10,7 @@ from isa.alu import AluOperator, ScalarEngineFunction
 from isa.dtypes import DTYPES
 from isa.enums import Memory
 from isa.fields import ENUM_KINDS, ON_CHIP, REQUIRED, Attribute, Kind, Operand
-from isa.memory import bytes_per_partition, start_partition_allowed, start_partitions
+from isa.memory import QUADRANT, bytes_per_partition, start_partition_allowed, start_partitions
 from isa.rules.form import (
     OperationCall,
     Violation,
@@ -29,9 +29,6 @@ from isa.rules.indirection import check_columns
 from isa.rules.starts import possible_starts
 from isa.spec import Operation
 from isa.target import Target
-
-QUADRANT = 32
-"""Partitions of a quadrant of SBUF (ARCH4, "Quad-MXFP8/MXFP4 Matmul Performance")."""
 
 _MAXIMUM_DIMENSIONS = 5  # the partition dimension and four [stride, count] pairs (nki-aps.rst)
 _NAMES = {2: "trn1", 3: "trn2", 4: "trn3"}

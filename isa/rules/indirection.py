@@ -6,6 +6,7 @@ from typing import Any
 
 from isa.affine import bounds, identical
 from isa.enums import Engine, Memory
+from isa.memory import QUADRANT
 from isa.rules.form import (
     OWN_PAGE,
     OperationCall,
@@ -19,8 +20,6 @@ from isa.rules.form import (
 )
 from isa.rules.starts import starts_in_memory
 
-_QUADRANT = 32
-_WIDE_GROUP = 32
 _GROUP = 16
 
 INDEX_DTYPES = frozenset({"int16", "uint16", "int32", "uint32"})
@@ -28,7 +27,7 @@ INDEX_DTYPES = frozenset({"int16", "uint16", "int32", "uint32"})
 
 def group_of(engine: Engine) -> int:
     """Partitions that share their indices on an engine."""
-    return _WIDE_GROUP if engine is Engine.tensor else _GROUP
+    return QUADRANT if engine is Engine.tensor else _GROUP
 
 
 def has_columns(value: Any) -> bool:
@@ -130,7 +129,7 @@ def _check_partitions(call: OperationCall, source: str) -> Violation | None:
         if not has_columns(value):
             continue
         starts = starts_in_memory(value.vector_offset)
-        if starts and all(start % _QUADRANT for start in starts):
+        if starts and all(start % QUADRANT for start in starts):
             return _misplaced(
                 f"the indices of {name} start at partition {starts[0]}", "a multiple of 32", name
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from isa.array_tiles import ARRAY_SIDE
 from isa.dtypes import DTYPES, DTypeKind
 from isa.enums import Engine, Memory
 from isa.rules.array import columns, moving_limit, tile_limits
@@ -22,7 +23,6 @@ from isa.spec import ISA
 
 _MATMUL = ISA + "nc_matmul"
 _TRANSPOSE = ISA + "nc_transpose"
-_ARRAY = 128
 _VECTOR_BLOCK = 32
 _SINGLE_PRECISION = ("float32", "tfloat32")
 
@@ -152,7 +152,7 @@ def transpose_engine(call: OperationCall) -> Violation | None:
                     why="The tensor engine reads SBUF and writes PSUM.",
                     operand=name,
                 )
-    limit = _ARRAY if engine is Engine.tensor else _VECTOR_BLOCK
+    limit = ARRAY_SIDE if engine is Engine.tensor else _VECTOR_BLOCK
     for meaning, size in (("partitions", partitions(data)), ("free elements", free_elements(data))):
         if not at_most(size, limit):
             return Violation(

@@ -6,6 +6,7 @@ from typing import Any
 
 from isa.affine import maximum
 from isa.machine.mx import SCALE_ROWS
+from isa.memory import QUADRANT
 from isa.rules.form import (
     OperationCall,
     Rule,
@@ -15,12 +16,11 @@ from isa.rules.form import (
     rule,
     shape_text,
 )
-from isa.rules.generic import QUADRANT
 from isa.rules.starts import start_partition
 from isa.spec import ISA
 
 _QUANTIZE = ISA + "quantize_mx"
-_LANES = 4
+_PACKED = 4
 
 
 def scale_partitions(count: Any) -> Any:
@@ -77,7 +77,7 @@ def scales_of(data: str, scale: str) -> Rule:
 @rule(_QUANTIZE, "src [P, F] with P a multiple of 32 gives dst [P, F / 4].")
 def quantize_shape(call: OperationCall) -> Violation | None:
     count, given = free_elements(call.src), free_elements(call.dst)
-    if partitions(call.src) != partitions(call.dst) or count != _LANES * given:
+    if partitions(call.src) != partitions(call.dst) or count != _PACKED * given:
         return Violation(
             "shape-mismatch",
             f"src has shape {shape_text(call.src)}, dst {shape_text(call.dst)}",

@@ -191,7 +191,7 @@ class EagerNumbers:
         times = self._arrive(core, meeting)
         sent = self._memories.tile(core, *_where(storages[1], arguments[1]))
         messages = self._messages.setdefault((meeting, times), {})
-        messages[core] = _where(storages[0], arguments[0]), instruction.values[3], sent
+        messages[core] = _where(storages[0], arguments[0]), instruction.value("receive_from"), sent
         if len(messages) == len(meeting[1]):
             for other, (place, sender, _) in messages.items():
                 if sender in messages:

@@ -9,7 +9,7 @@ from isa.affine import Affine, Predicate, substitute
 from isa.alu import AluOperator, ScalarEngineFunction
 from isa.enums import Memory
 from isa.fields import ENUM_KINDS
-from isa.operations.control import StorageBegin
+from nki.ir.begins import begun, begun_by
 from nki.ir.nodes import (
     Access,
     LimitedAccess,
@@ -63,8 +63,8 @@ class Original:
 
     def _enter(self, node: Op) -> None:
         values = node.values
-        if node.row is StorageBegin:
-            self.begun.append(values[0].storage)
+        if (tensor := begun_by(node)) is not None:
+            self.begun.append(tensor)
         changing = [at for at, kind in enumerate(map(type, values)) if kind not in PLAIN]
         self.changing[node] = changing
         self.forms += [values[at] for at in changing if type(values[at]) is not Access]
@@ -276,16 +276,11 @@ class Numbering:
     def begun(self, bodies: list[list[Node]]) -> list[Tensor]:
         """The tensors without those of a core that no body begins any more. What others lie in
         may stand without a beginning: their own ones say when its bytes are used."""
-        begun = {
-            node.values[0].storage
-            for body in bodies
-            for node in walk(body)
-            if isinstance(node, Op) and node.row is StorageBegin
-        }
+        own = {tensor for body in bodies for tensor in begun(walk(body))}
         return [
             tensor
             for tensor in self.tensors
-            if tensor.role != "local" or tensor.core is None or tensor.divided or tensor in begun
+            if tensor.role != "local" or tensor.core is None or tensor.divided or tensor in own
         ]
 
     def register(self, register: Register | None = None, name: str = "") -> Register:

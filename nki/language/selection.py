@@ -9,6 +9,8 @@ from isa.affine import identical
 from isa.dtypes import DTYPES, DTypeLike
 from isa.enums import Memory
 from isa.errors import NeuronError
+from isa.machine.gather import KEEP
+from isa.memory import QUADRANT
 from isa.operations.gather import NcNGather, NcStreamShuffle
 from isa.operations.gpsimd import Iota
 from isa.rules.form import shown
@@ -17,11 +19,6 @@ from nki.ir.views.layout import dense_strides
 from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.emitter import Emitter, dtype_of
 from nki.language.lowering.promotion import promote
-
-_QUADRANT = 32
-"""Partitions that nisa.nc_stream_shuffle works on at once."""
-
-_KEEP = 255
 
 _OUTSIDE = 2**31 - 1
 """A position in no tile."""
@@ -233,9 +230,9 @@ def _same(left: Any, right: Any) -> bool:
 def _over_partitions(e: Emitter, row: NkiTensor, count: int) -> NkiTensor:
     """One partition copied to `count`, a quadrant at a time."""
     result = e.part((count, *row.shape[1:]), row.dtype)
-    for start in range(0, count, _QUADRANT):
-        part = min(_QUADRANT, count - start)
-        mask = (0,) * part + (_KEEP,) * (_QUADRANT - part)
+    for start in range(0, count, QUADRANT):
+        part = min(QUADRANT, count - start)
+        mask = (0,) * part + (KEEP,) * (QUADRANT - part)
         quadrant = result[start : start + part]
         e(NcStreamShuffle, dst=quadrant, src=row, shuffle_mask=mask)
     return result

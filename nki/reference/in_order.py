@@ -22,6 +22,7 @@ from isa.operations.control import StorageBegin
 from isa.program import CoreProgram, Program, RegisterReference
 from isa.spec import Instruction
 from isa.target import TARGETS, Target
+from nki.ir.begins import begun_by
 from nki.ir.locations import located
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, TracedKernel, While, operations
 from nki.passes.emit.addresses import Addresses
@@ -232,8 +233,8 @@ class _Core:
             if isinstance(node, Op):
                 # HBM holds nothing at the start: another core may have written to it already. Parts
                 # of a tensor take bytes over.
-                begins = outermost and node.row is StorageBegin and not tensors[node]
-                if not begins or node.values[0].storage.divided:
+                mine = begun_by(node) if outermost and not tensors[node] else None
+                if mine is None or mine.divided:
                     self._op(node)
             elif isinstance(node, Loop):
                 self._loop(node)

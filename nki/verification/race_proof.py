@@ -125,7 +125,7 @@ def _symbolic_loops(program: Program) -> list[Bounds]:
         for stream in core.streams.values():
             for instruction in stream:
                 if instruction.row is LoopBegin:
-                    lower, upper, step = instruction.values[1:4]
+                    _, lower, upper, step, _ = instruction.values
                     forms = [type(bound) is Polynomial for bound in (lower, upper)]
                     plain = [type(bound) is int for bound in (lower, upper)]
                     if any(forms) and all(f or p for f, p in zip(forms, plain)):

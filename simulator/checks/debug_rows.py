@@ -8,4 +8,4 @@ from simulator.checks.propagation import InstructionUse, propagates
 
 @propagates(debug.PrintTensor)
 def _print_tensor(use: InstructionUse) -> None:
-    use.read(use.operand(0))
+    use.read(use.operand("tensor"))

@@ -89,7 +89,7 @@ def effect_of(row: type[MachineInstruction]) -> _Says | None:
     """What uses of a row do to engine state, by their values; None of rows that have none."""
     found = EFFECTS.get(row.name)
     if found is None and row.meaning is not None and row.meaning.fold is not None:
-        position = row.field_names.index(row.meaning.fold.command)
+        position = row.places[row.meaning.fold.command]
         found = EFFECTS[row.name] = _command(position, _NONE if keeps_registers(row) else None)
     return found
 

@@ -28,12 +28,12 @@ def taken(use: InstructionUse, operand: Tracked, marks: Array) -> Mask:
 
 @propagates(gather.StreamShuffle)
 def _stream_shuffle(use: InstructionUse) -> None:
-    dst, src = use.operand(0), use.operand(1)
+    dst, src = use.operand("dst"), use.operand("src")
     old, new = dst.mask(), src.mask()
     if old is None and new is None:
         return
     shape = dst.view.shape
-    written, sources = shuffled(use.values[2], shape[0])
+    written, sources = shuffled(use.value("mask"), shape[0])
     result = np.ones(shape, np.bool_) if old is None else np.array(old).reshape(shape)
     marks = None if new is None else taken(use, src, new[sources])
     result[written] = True if marks is None else marks.reshape(result[written].shape)
@@ -42,7 +42,7 @@ def _stream_shuffle(use: InstructionUse) -> None:
 
 @propagates(gather.GatherElements)
 def _gather_elements(use: InstructionUse) -> None:
-    dst, data, indices = use.operand(0), use.operand(1), use.operand(2)
+    dst, data, indices = use.operand("dst"), use.operand("data"), use.operand("indices")
     refuse_unwritten(use, indices.mask(), f"picks elements of {data.name}")
     held = data.mask()
     mask: Mask = None
@@ -57,8 +57,8 @@ def _gather_elements(use: InstructionUse) -> None:
 
 @propagates(gather.LocalGather)
 def _local_gather(use: InstructionUse) -> None:
-    dst, src, index = use.operand(0), use.operand(1), use.operand(2)
-    width, count = use.values[3], use.values[4]
+    dst, src, index = use.operand("dst"), use.operand("src"), use.operand("index")
+    width, count = use.value("width"), use.value("count")
     known, held = index.mask(), src.mask()
     groups = range(src.view.shape[0] // gather.GPSIMD_PARTITIONS)
     if known is not None:
@@ -80,7 +80,7 @@ def _local_gather(use: InstructionUse) -> None:
 
 @propagates(gpsimd.PartitionReduce)
 def _partition_reduce(use: InstructionUse) -> None:
-    dst, mask = use.operand(0), use.read(use.operand(1))
+    dst, mask = use.operand("dst"), use.read(use.operand("data"))
     if mask is not None:
         mask = np.logical_and.reduce(mask.reshape(mask.shape[0], -1), axis=0)
     dst.write(None if mask is None else mask.reshape(dst.view.shape))
@@ -88,14 +88,14 @@ def _partition_reduce(use: InstructionUse) -> None:
 
 @propagates(sequence.SequenceBounds)
 def _sequence_bounds(use: InstructionUse) -> None:
-    dst, mask = use.operand(0), use.read(use.operand(1))
+    dst, mask = use.operand("dst"), use.read(use.operand("segment_ids"))
     # A bound may be anywhere in the sequence.
     dst.write(None if mask is None else np.zeros(dst.view.shape, np.bool_))
 
 
 @propagates(sequence.NonzeroWithCount)
 def _nonzero_with_count(use: InstructionUse) -> None:
-    dst, src = use.operand(0), use.operand(1)
+    dst, src = use.operand("dst"), use.operand("src")
     old, new = dst.mask(), src.mask()
     if old is None and new is None:
         return
@@ -111,11 +111,11 @@ def _nonzero_with_count(use: InstructionUse) -> None:
 
 @propagates(sequence.TopK)
 def _top_k(use: InstructionUse) -> None:
-    values, indices, src = use.operand(0), use.operand(1), use.operand(2)
-    held, n = src.mask(), use.values[3]
+    values, indices, src = use.operand("values"), use.operand("indices"), use.operand("src")
+    held, n = src.mask(), use.value("n")
     mask: Mask = None
     if held is not None:
-        lines = np.array(held).reshape(held.shape[0] // gather.GPSIMD_PARTITIONS, 16, -1)
+        lines = np.array(held).reshape(-1, gather.GPSIMD_PARTITIONS, held[0].size)
         sequences = lines.transpose(0, 2, 1).reshape(lines.shape[0], -1)[:, :n]
         if taken(use, src, sequences) is not None:
             mask = np.repeat(np.logical_and.reduce(sequences, axis=1), gather.GPSIMD_PARTITIONS)
@@ -127,10 +127,10 @@ def _top_k(use: InstructionUse) -> None:
 
 @propagates(dma.DmaTranspose)
 def _dma_transpose(use: InstructionUse) -> None:
-    dst_view, src_value = use.values[0], use.values[1]
+    dst_view, src_value = use.value("dst"), use.value("src")
     if dst_view is None or src_value is None:
         return
-    dst, src = use.operand(0), use.operand(1)
+    dst, src = use.operand("dst"), use.operand("src")
     if not isinstance(src_value, Indirect):
         mask = use.read(src)
         dst.write(None if mask is None else transposed(mask.reshape(src.view.shape)))

@@ -51,7 +51,7 @@ def _of_meaning(row: type[MachineInstruction]) -> Callable[[InstructionUse], Non
 
 
 def _by_meaning(use: InstructionUse) -> None:
-    meaning, dst = use.row.meaning, use.operand(0)
+    meaning, dst = use.row.meaning, use.operand("dst")
     assert meaning is not None
     mask = _marks(use, meaning.result, Values(use.row, tuple(use.values)), None)
     fold = meaning.fold
@@ -60,13 +60,11 @@ def _by_meaning(use: InstructionUse) -> None:
     if fold is None:
         dst.write(of_elements(mask, dst.view.shape))
         return
-    names = use.row.field_names
-    initial = None if fold.initial is None else names.index(fold.initial)
-    command = use.values[names.index(fold.command)]
+    command = use.value(fold.command)
     if fold.running:
-        mask = cumulated(use, mask, command, initial)
+        mask = cumulated(use, mask, command, fold.initial)
     elif command is not ReduceCommand.idle or not keeps_registers(use.row):
-        accumulated(use, mask, command, initial)
+        accumulated(use, mask, command, fold.initial)
     dst.write(of_elements(mask, dst.view.shape))
 
 
@@ -78,7 +76,7 @@ def _marks(use: InstructionUse, term: Term, values: Values, needed: Array | None
         return _read(use, term.initial, values, None)
     if isinstance(term, Unchanged):
         # The elements that stay are as good as they were; they are not read.
-        held = spread(use.operand(0).mask(), values.shape)
+        held = spread(use.operand("dst").mask(), values.shape)
         return held if held is None or needed is None else held | ~needed
     if isinstance(term, Choose):
         mask = _marks(use, term.condition, values, needed)
@@ -96,7 +94,7 @@ def _marks(use: InstructionUse, term: Term, values: Values, needed: Array | None
 
 def _read(use: InstructionUse, field: str, values: Values, needed: Array | None) -> Mask:
     """Marks of an operand's elements, recording a finding where one that counts is missing."""
-    operand = use.operands[use.row.field_names.index(field)]
+    operand = use.given(field)
     mask = None if operand is None else operand.mask()
     if operand is None or mask is None:
         return None

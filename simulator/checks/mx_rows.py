@@ -32,7 +32,7 @@ LANES = 4
 
 @propagates(mx.QuantizeMx)
 def _quantize(use: InstructionUse) -> None:
-    dst, src, scale = use.operand(0), use.operand(1), use.operand(2)
+    dst, src, scale = use.operand("dst"), use.operand("src"), use.operand("scale")
     partitions = dst.view.shape[0]
     rows = scale_rows(partitions)
     mask = use.read(src)
@@ -72,13 +72,14 @@ def _scaled(use: InstructionUse, data: Tracked, scale: Tracked) -> Mask:
 
 @propagates(mx.LoadStationaryMx)
 def _load(use: InstructionUse) -> None:
-    load_marks(use, _scaled(use, use.operand(0), use.operand(1)))
+    load_marks(use, _scaled(use, use.operand("src"), use.operand("scale")))
 
 
 @propagates(mx.MultiplyMovingMx)
 def _multiply(use: InstructionUse) -> None:
-    dst, accumulate, place = use.operand(0), use.values[3], use.values[4]
-    streamed = _scaled(use, use.operand(1), use.operand(2))
+    dst, accumulate, place = use.operand("dst"), use.value("accumulate"), use.value("tile")
+    moving, scale = use.operand("moving"), use.operand("scale")
+    streamed = _scaled(use, moving, scale)
     stationary = use.shadow.stationary.get((use.state.number, place))
     tile = use.state.stationary.get(place)
     if tile is None or (streamed is None and stationary is None):
@@ -86,7 +87,7 @@ def _multiply(use: InstructionUse) -> None:
         return
     held = use.read(dst) if accumulate else None
     left = _Factor(tile.tile, stationary, "stationary")
-    right = _Factor(dequantized(use.operand(1).view, use.operand(2).view), streamed, "moving")
+    right = _Factor(dequantized(moving.view, scale.view), streamed, "moving")
     mask = left.clean_with(right) & right.clean_with(left).T
     for factor, axis in ((left, 1), (right, 0)):
         count = factor.uninitialised(np.logical_or.reduce(mask, axis=axis))

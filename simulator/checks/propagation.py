@@ -45,9 +45,18 @@ class InstructionUse:
     operands: Operands
     location: Any
 
-    def operand(self, position: int) -> Tracked:
-        tracked = self.operands[position]
-        assert tracked is not None, "this field of the row is always a view"
+    def value(self, field: str) -> Any:
+        """The value of a field."""
+        return self.values[self.row.places[field]]
+
+    def given(self, field: str) -> Tracked | None:
+        """The view in a field; None for numbers, and for what was not given."""
+        return self.operands[self.row.places[field]]
+
+    def operand(self, field: str) -> Tracked:
+        """The view in a field that always has one."""
+        tracked = self.given(field)
+        assert tracked is not None, f"{field} is no view"
         return tracked
 
     def read(self, operand: Tracked) -> Mask:
@@ -93,17 +102,10 @@ def spread(mask: Mask, shape: tuple[int, ...]) -> Mask:
     return np.broadcast_to(column, shape)
 
 
-def _combined(use: InstructionUse, shape: tuple[int, ...]) -> Mask:
+def element_wise_mask(use: InstructionUse, shape: tuple[int, ...]) -> Mask:
     """Marks of an element-wise function of all operands that are read."""
-    return element_wise_mask(use, shape, use.row.reads)
-
-
-def element_wise_mask(
-    use: InstructionUse, shape: tuple[int, ...], positions: Sequence[int]
-) -> Mask:
-    """Marks of an element-wise function of the operands at these positions."""
     mask: Mask = None
-    for position in positions:
+    for position in use.row.reads:
         operand = use.operands[position]
         if operand is not None:
             mask = both(mask, spread(use.read(operand), shape))
@@ -114,12 +116,12 @@ def element_wise(use: InstructionUse) -> None:
     for position in use.row.writes:
         operand = use.operands[position]
         if operand is not None:
-            operand.write(_combined(use, operand.view.shape))
+            operand.write(element_wise_mask(use, operand.view.shape))
 
 
 @propagates(vector.TensorReduce)
 def _tensor_reduce(use: InstructionUse) -> None:
-    dst, data, axes = use.operand(0), use.operand(1), use.values[3]
+    dst, data, axes = use.operand("dst"), use.operand("data"), use.value("axes")
     mask = use.read(data)
     if mask is not None:
         mask = _every(mask.reshape(*mask.shape[: mask.ndim - axes], -1), -1)
@@ -128,18 +130,18 @@ def _tensor_reduce(use: InstructionUse) -> None:
 
 @propagates(vector.Transpose32)
 def _transpose32(use: InstructionUse) -> None:
-    mask = use.read(use.operand(1))
-    use.operand(0).write(None if mask is None else mask.reshape(mask.shape[0], -1).T)
+    mask = use.read(use.operand("data"))
+    use.operand("dst").write(None if mask is None else mask.reshape(mask.shape[0], -1).T)
 
 
 @propagates(tensor.LoadStationary)
 def _load_stationary(use: InstructionUse) -> None:
-    load_marks(use, use.read(use.operand(0)))
+    load_marks(use, use.read(use.operand("src")))
 
 
 @propagates(tensor.LoadStationaryPairs)
 def _load_stationary_pairs(use: InstructionUse) -> None:
-    mask = use.read(use.operand(0))
+    mask = use.read(use.operand("src"))
     merged = None if mask is None else mask.reshape(2 * mask.shape[0], -1)
     load_marks(use, merged)
 
@@ -160,20 +162,20 @@ def load_marks(use: InstructionUse, mask: Mask) -> None:
 
 @propagates(tensor.MultiplyMoving, tensor.MultiplyMovingOneZero, tensor.TransposeMoving)
 def _multiply_moving(use: InstructionUse) -> None:
-    multiply_marks(use, use.read(use.operand(1)), use.values[2])
+    multiply_marks(use, use.read(use.operand("moving")), use.value("accumulate"))
 
 
 @propagates(tensor.MultiplyMovingPairs)
 def _multiply_moving_pairs(use: InstructionUse) -> None:
-    mask = use.read(use.operand(1))
+    mask = use.read(use.operand("moving"))
     merged = None if mask is None else mask.reshape(2 * mask.shape[0], -1)
-    multiply_marks(use, merged, use.values[2])
+    multiply_marks(use, merged, use.value("accumulate"))
 
 
 def multiply_marks(use: InstructionUse, streamed: Mask, accumulate: bool) -> None:
     """A result is initialised when its column of the loaded tile and its column of `streamed`
     [k, *free] are, and, accumulating, what it is added to."""
-    dst = use.operand(0)
+    dst = use.operand("dst")
     stationary = use.shadow.stationary.get(tile_key(use))
     held = use.read(dst) if accumulate else None
     if stationary is None and streamed is None:
@@ -191,15 +193,15 @@ def multiply_marks(use: InstructionUse, streamed: Mask, accumulate: bool) -> Non
 @propagates(tensor.TransposeStationary)
 def _transpose_stationary(use: InstructionUse) -> None:
     mask = use.shadow.stationary.get(tile_key(use))
-    dst = use.operand(0)
-    if mask is not None and use.values[2]:
+    dst = use.operand("dst")
+    if mask is not None and use.value("multiplied"):
         mask = np.broadcast_to(_every(mask, 0), mask.shape)
     dst.write(None if mask is None else mask.T)
 
 
 @propagates(scalar.ActReadAccumulator)
 def read_accumulators(use: InstructionUse) -> None:
-    dst = use.operand(0)
+    dst = use.operand("dst")
     rows = use.shadow.accumulator_marks(use.state, dst.view.shape[0])
     if rows.all():
         dst.write(None)
@@ -210,26 +212,25 @@ def read_accumulators(use: InstructionUse) -> None:
 
 @propagates(dma.DmaCopy)
 def _dma_copy(use: InstructionUse) -> None:
-    dst_value, src_value = use.values[0], use.values[1]
+    dst_value, src_value = use.value("dst"), use.value("src")
     if dst_value is None or src_value is None:
         return
-    _moved(use, (1,))
+    _moved(use, ["src"])
 
 
 @propagates(dma.DmaCompute)
 def _dma_compute(use: InstructionUse) -> None:
-    sources = range(1, 1 + dma.MOST_SOURCES)
-    _moved(use, [position for position in sources if use.values[position] is not None])
+    _moved(use, [source for source in dma.SOURCES if use.value(source) is not None])
 
 
-def _moved(use: InstructionUse, sources: Sequence[int]) -> None:
+def _moved(use: InstructionUse, sources: Sequence[str]) -> None:
     """dst = an element-wise function of the sources, of which rows may be skipped."""
-    dst, dst_value = use.operand(0), use.values[0]
+    dst, dst_value = use.operand("dst"), use.value("dst")
     shape = dst_value.shape
     mask: Mask = None
     moved: Mask = None
-    for position in sources:
-        part, rows = gathered(use, use.operand(position), use.values[position])
+    for source in sources:
+        part, rows = gathered(use, use.operand(source), use.value(source))
         mask = both(mask, None if part is None else part.reshape(shape))
         moved = both(moved, rows)
     if isinstance(dst_value, Indirect):
@@ -266,7 +267,7 @@ def gathered(use: InstructionUse, src: Tracked, value: Any) -> tuple[Mask, Mask]
 
 
 def _scatter(use: InstructionUse, value: Indirect, mask: Mask, moved: Mask) -> None:
-    dst = use.operand(0)
+    dst = use.operand("dst")
     index, inside = value.rows()
     moved = both(moved, inside)
     rows = None if mask is None else mask.reshape(index.size, *value.base.shape[1:])
@@ -281,18 +282,18 @@ def _scatter(use: InstructionUse, value: Indirect, mask: Mask, moved: Mask) -> N
 
 @propagates(control.RegisterLoad)
 def _register_load(use: InstructionUse) -> None:
-    refuse_unwritten(use, use.operand(1).mask(), "a register loads")
+    refuse_unwritten(use, use.operand("src").mask(), "a register loads")
 
 
 @propagates(control.RegisterStore)
 def _register_store(use: InstructionUse) -> None:
-    use.operand(0).write(None)
+    use.operand("dst").write(None)
 
 
 @propagates(control.SendReceive)
 def _send_receive(use: InstructionUse) -> None:
     """What arrives is the other core's, and followed where it is delivered."""
-    use.read(use.operand(1))
+    use.read(use.operand("src"))
 
 
 @propagates(control.CoreBarrier)

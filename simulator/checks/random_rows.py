@@ -34,19 +34,19 @@ def _drawn(use: InstructionUse, shape: tuple[int, ...]) -> Mask:
 
 @propagates(random.RandomBits, random.RandomUniform, random.Dropout, random.GetRandomState)
 def _random_numbers(use: InstructionUse) -> None:
-    dst = use.operand(0)
+    dst = use.operand("dst")
     shape = dst.view.shape
-    dst.write(both(element_wise_mask(use, shape, use.row.reads), _drawn(use, shape)))
+    dst.write(both(element_wise_mask(use, shape), _drawn(use, shape)))
 
 
 @propagates(random.SeedRandom)
 def _seed_random(use: InstructionUse) -> None:
-    _all_lanes(use)[...] = use.read(use.operand(0)) is None
+    _all_lanes(use)[...] = use.read(use.operand("seed")) is None
 
 
 @propagates(random.SetRandomState)
 def _set_random_state(use: InstructionUse) -> None:
-    words = use.operand(0)
+    words = use.operand("words")
     mask = use.read(words)
     lanes = _lanes(use, words.view.shape[0])
     lanes[...] = True if mask is None else mask.all(axis=1)

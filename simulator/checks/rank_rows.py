@@ -8,10 +8,10 @@ from simulator.checks.propagation import InstructionUse, propagates
 
 @propagates(ranks.RankExchange)
 def _rank_exchange(use: InstructionUse) -> None:
-    use.read(use.operand(1))
-    use.operand(0).write(None)
+    use.read(use.operand("src"))
+    use.operand("dst").write(None)
 
 
 @propagates(ranks.RankNumber)
 def _rank_number(use: InstructionUse) -> None:
-    use.operand(0).write(None)
+    use.operand("dst").write(None)

@@ -86,14 +86,14 @@ def _targets(index: int, instruction: Instruction) -> tuple[int, ...]:
         certain = type(lower) is int and type(upper) is int and lower < upper
         return () if certain else (leave,)
     if row is control.LoopEnd:
-        return (values[0] + 1,)
-    return (values[3],) if row is control.Branch else ()
+        return (instruction.value("begin") + 1,)
+    return (instruction.value("target"),) if row is control.Branch else ()
 
 
 def _ends(instruction: Instruction) -> bool:
     """Whether the next instruction is none that follows."""
     row = instruction.row
-    always = row is control.Branch and instruction.values[0] is Condition.always
+    always = row is control.Branch and instruction.value("condition") is Condition.always
     return always or row is control.Halt
 
 

@@ -39,17 +39,17 @@ def of_elements(mask: Mask, shape: tuple[int, ...]) -> Mask:
 
 
 def accumulated(
-    use: InstructionUse, mask: Mask, command: ReduceCommand, initial: int | None = None
+    use: InstructionUse, mask: Mask, command: ReduceCommand, initial: str | None = None
 ) -> None:
-    """Follow results with these marks into the accumulate registers. `initial` is the position of
-    the operand that load_reduce loads. What idle leaves in the registers is undefined
+    """Follow results with these marks into the accumulate registers. `initial` is the operand that
+    load_reduce loads. What idle leaves in the registers is undefined
     (SDK nki.isa.select_reduce, "Accumulator behavior")."""
-    registers = use.shadow.accumulator_marks(use.state, use.operand(0).view.shape[0])
+    registers = use.shadow.accumulator_marks(use.state, use.operand("dst").view.shape[0])
     if command is ReduceCommand.idle:
         registers[...] = False
         return
     if command is ReduceCommand.load_reduce:
-        operand = None if initial is None else use.operands[initial]
+        operand = None if initial is None else use.given(initial)
         loaded = None if operand is None else use.read(operand)
         registers[...] = True if loaded is None else loaded.reshape(-1)
     elif command is not ReduceCommand.reduce:
@@ -62,10 +62,10 @@ def accumulated(
 propagates(accumulate.VectorReadAccumulator)(read_accumulators)
 
 
-def cumulated(use: InstructionUse, mask: Mask, command: ReduceCommand, initial: int | None) -> Mask:
+def cumulated(use: InstructionUse, mask: Mask, command: ReduceCommand, initial: str | None) -> Mask:
     """Follow a running fold of elements with these marks; the marks of its results."""
     accumulated(use, None, command, initial)
-    registers = use.shadow.accumulator_marks(use.state, use.operand(0).view.shape[0])
+    registers = use.shadow.accumulator_marks(use.state, use.operand("dst").view.shape[0])
     result = carried(rows_of(mask), None if registers.all() else registers[:, None])
     if result is not None:
         registers &= np.logical_and.reduce(result, axis=1)
@@ -87,15 +87,15 @@ def _whole(mask: Mask) -> Mask:
 def _of_whole_partitions(use: InstructionUse) -> None:
     mask: Mask = None
     for position in use.row.reads:
-        mask = both(mask, _whole(use.read(use.operand(position))))
-    dst = use.operand(0)
+        mask = both(mask, _whole(use.read(use.operand(use.row.field_names[position]))))
+    dst = use.operand("dst")
     dst.write(of_elements(mask, dst.view.shape))
 
 
 @propagates(search.MatchReplace8)
 def _match_replace8(use: InstructionUse) -> None:
-    dst, indices = use.operand(0), use.operands[4]
-    data, values = use.read(use.operand(1)), _whole(use.read(use.operand(2)))
+    dst, indices = use.operand("dst"), use.given("indices")
+    data, values = use.read(use.operand("data")), _whole(use.read(use.operand("vals")))
     # Whether an element is the first occurrence depends on those before it.
     dst.write(of_elements(carried(rows_of(data), values), dst.view.shape))
     if indices is not None:

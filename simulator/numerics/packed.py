@@ -12,13 +12,13 @@ import numpy as np
 
 from isa.dtypes import DTYPES
 from isa.machine.mx import GROUP_PARTITIONS, NAN_SCALE, SCALE_ROWS
+from isa.memory import QUADRANT
 from simulator.numerics.conversion import values_of_codes
 from simulator.views import Array, bits, dtype_name
 
 _BIAS = 127
 _FLOAT4 = (0, 0.5, 1, 1.5, 2, 3, 4, 6)
 """The positive values of float4_e2m1fn (OCP Microscaling Formats 1.0, section 5.3.3)."""
-_QUADRANT = GROUP_PARTITIONS * SCALE_ROWS
 
 
 def packed_bits(name: str) -> int:
@@ -74,7 +74,7 @@ def scale_rows(partitions: int) -> Array:
     """The rows of a scale operand, from its first partition on, that belong to a packed operand of
     `partitions` partitions: four in every quadrant, one for each group."""
     groups = np.arange(partitions // GROUP_PARTITIONS)
-    return groups // SCALE_ROWS * _QUADRANT + groups % SCALE_ROWS
+    return groups // SCALE_ROWS * QUADRANT + groups % SCALE_ROWS
 
 
 def scales(view: Array, partitions: int) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 
 from isa.errors import NeuronError
 from isa.machine import gather
+from isa.memory import QUADRANT
 from simulator.device_state import CoreState
 from simulator.oracle.table import kernel
 from simulator.views import Array, bits
@@ -17,9 +18,9 @@ from simulator.views import Array, bits
 def shuffled(mask: Sequence[int], partitions: int) -> tuple[Array, Array]:
     """The partitions of dst that a shuffle writes, and those of src that they come from."""
     rows = np.arange(partitions)
-    sources = np.asarray(mask, np.int64)[rows % gather.LANES]
+    sources = np.asarray(mask, np.int64)[rows % QUADRANT]
     written = rows[sources != gather.KEEP]
-    return written, written - written % gather.LANES + sources[written]
+    return written, written - written % QUADRANT + sources[written]
 
 
 @kernel(gather.StreamShuffle)

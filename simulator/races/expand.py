@@ -363,7 +363,7 @@ class Unroller:
         start = self.starts.get(position)
         if start is None:
             jumps = [
-                int(instruction.values[3])
+                int(instruction.value("target"))
                 for _, instruction in self._between(position + 1, target)
                 if instruction.row is control.Branch
             ]

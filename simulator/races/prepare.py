@@ -47,7 +47,7 @@ class _RowFacts:
         self.meets = row.meets
         self.steers = row in STEERING
         queued = self.transfers or self.drains
-        self.queue = row.field_names.index("queue") if queued else -1
+        self.queue = row.places["queue"] if queued else -1
         operands = () if row in _SYNCHRONISING else row.accesses
         self.operands: tuple[tuple[int, bool], ...] = operands
 

@@ -249,7 +249,7 @@ class SameWrites:
                 core = self._core(one)
                 sources[core] = self._memories.tile(core, *self._box(operand))
         for one in group:
-            sender = int(self._instruction(one).values[3])
+            sender = int(self._instruction(one).value("receive_from"))
             if sender in sources:
                 self._sent[one] = sources[sender]
 

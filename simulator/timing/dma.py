@@ -81,7 +81,7 @@ def transfer_key(instruction: Instruction) -> tuple[Any, ...]:
     """What the plan of a transfer depends on: everything but addresses."""
     row, values = instruction.row, instruction.values
     shapes = (_shape(p) for p in (values[row.writes[0]], *_sources(instruction)))
-    queue, mode = (values[row.field_names.index(name)] for name in ("queue", "dge_mode"))
+    queue, mode = (values[row.places[name]] for name in ("queue", "dge_mode"))
     return (row, queue, mode, *shapes)
 
 
@@ -148,8 +148,8 @@ def plan_transfer(instruction: Instruction, target: Target) -> Transfer:
     engine_ns = sum(ns for _, ns in work)
     moved_ns = sum(b for _, b in counts.values()) / (share * most)
     return Transfer(
-        queue=values[row.field_names.index("queue")],
-        mode=values[row.field_names.index("dge_mode")],
+        queue=values[row.places["queue"]],
+        mode=values[row.places["dge_mode"]],
         work=work,
         even=times.pop() if len(work) == engines and len(times) == 1 else 0.0,
         dispatch_ns=dispatch,

@@ -22,13 +22,13 @@ def flops(instruction: Instruction) -> float:
 
 
 def _multiply_flops(instruction: Instruction) -> float:
-    dst, moving = instruction.values[0], instruction.values[1]
+    dst, moving = instruction.value("dst"), instruction.value("moving")
     values = DTYPES[moving.dtype].packed_values
     return 2.0 * values * moving.partitions * dst.partitions * elements(moving)
 
 
 def _transpose_flops(instruction: Instruction) -> float:
-    dst = instruction.values[0]
+    dst = instruction.value("dst")
     return 2.0 * dst.partitions * elements(dst) * elements(dst)
 
 

@@ -52,8 +52,8 @@ class Flow:
     def next_round(self, values: tuple[Any, ...]) -> None:
         """The loop of the LoopBegin with these values has come to its end once more."""
         if self._events is None:
-            register = values[0]
-            self._registers.set(register, self._value(register, "a loop") + values[3])
+            register, _, _, step, _ = values
+            self._registers.set(register, self._value(register, "a loop") + step)
 
     def taken(self, values: tuple[Any, ...]) -> bool:
         """Whether the Branch with these values jumps."""

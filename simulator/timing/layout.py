@@ -73,7 +73,7 @@ def template_columns(
             row = engines * (queue if assume.dma_apart else core)
             dynamic, mode = int(transfer.dynamic), transfer.mode.value
         elif template.kind == e.DRAIN:
-            queue = plan.queues[core] + values[0]
+            queue = plan.queues[core] + template.instruction.value("queue")
         elif template.kind == e.BARRIER:
             meets = template.instruction.row.meeting
             assert meets is not None

@@ -130,13 +130,13 @@ class StreamWalk:
         elif kind == e.LOOP_BEGIN:
             trips = flow.trips(values)
             if trips <= 0:
-                return int(values[4])
+                return int(template.instruction.value("exit"))
             if self._innermost(pc, trips):
                 return self.stops[pc + 1] + 1
             loops.append([trips, pc, 0])
         elif kind == e.BRANCH:
             if flow.taken(values):
-                return int(values[3])
+                return int(template.instruction.value("target"))
         elif kind == e.HALT:
             return int(self.of.size)
         elif kind == e.DMA:

@@ -326,7 +326,7 @@ class CoreBuilder(Context):
         tensors = self.declarations.tensors
         if self.rolled:
             known = {t for t in tensors if t.memory is Memory.shared_hbm or t.role != "local"}
-            Scopes(known).check(self.nodes, StorageBegin)
+            Scopes(known).check(self.nodes)
         if self._registers:
             refuse_never_written(self.nodes, self._registers)
         refuse_others(self.nodes, tensors)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from isa.enums import Memory
 from isa.errors import NeuronError
-from isa.operations.control import StorageBegin
+from nki.ir.begins import begun_by
 from nki.ir.builder.bindings import Binding
 from nki.ir.builder.builder import Builder
 from nki.ir.builder.declarations import symbols_in
@@ -171,13 +171,7 @@ def _shared(
 
 def _without_bound(nodes: Iterable[Node], bound: Mapping[Tensor, Binding]) -> list[Node]:
     """A body's nodes without the beginnings of results that are somebody else's tensors."""
-    return [
-        node
-        for node in nodes
-        if not (
-            isinstance(node, Op) and node.row is StorageBegin and node.values[0].storage in bound
-        )
-    ]
+    return [node for node in nodes if begun_by(node) not in bound]
 
 
 def _whole(tensor: Tensor) -> NkiTensor:

@@ -10,6 +10,7 @@ from isa.affine import Affine, Polynomial, Predicate, bounds, ceil_division
 from isa.affine.polynomial import Derived
 from isa.errors import NeuronError
 from isa.fields import INT32
+from nki.ir.begins import begun_by
 from nki.ir.locations import resolve
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, walk
 from nki.ir.open_loops import OpenLoop
@@ -143,13 +144,13 @@ class Scopes:
         self._tensors = tensors
         self._registers: set[Register] = set()
 
-    def check(self, nodes: list[Node], begins: Any) -> None:
-        """Raises loop-carried-state; `begins` is the row that begins a tensor."""
+    def check(self, nodes: list[Node]) -> None:
+        """Raises loop-carried-state."""
         begun: list[Tensor] = []
         for node in nodes:
             if isinstance(node, Op):
-                if node.row is begins:
-                    tensor = node.values[0].storage
+                tensor = begun_by(node)
+                if tensor is not None:
                     begun.append(tensor)
                     self._tensors.add(tensor)
                     continue
@@ -161,11 +162,11 @@ class Scopes:
                 self._value(node.lower, node)
                 self._value(node.upper, node)
                 self._registers.add(node.variable)
-                self.check(node.body, begins)
+                self.check(node.body)
                 self._registers.discard(node.variable)
             else:
                 self._value(node.register, node)
-                self.check(node.body, begins)
+                self.check(node.body)
         self._tensors.difference_update(begun)
 
     def _value(self, value: Any, node: Any) -> None:

@@ -32,9 +32,9 @@ from isa.enums import (
 )
 from isa.errors import NeuronError
 from isa.fields import ENUM_KINDS, Attribute, Kind
-from isa.operations.control import StorageBegin
 from isa.target import resolve
 from nki.ir import locations
+from nki.ir.begins import begun, begun_by
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, TracedKernel, While, walk
 from nki.ir.text.printer import is_default, registers_of
 from nki.ir.views.layout import dense_strides
@@ -98,12 +98,11 @@ class _Source:
 
     def _declare(self, body: list[Node]) -> None:
         """What exists before the first operation: tensors that none begins, and registers."""
-        nodes = [node for node in walk(body) if isinstance(node, Op)]
-        begun = {node.values[0].storage for node in nodes if node.row is StorageBegin}
+        own = begun(walk(body))
         for tensor in self.kernel.tensors:
             if tensor.within is not None:
                 raise NeuronError("no-public-spelling", f"{tensor}, which lies within another one")
-            if tensor not in begun and tensor not in self.kernel.parameters:
+            if tensor not in own and tensor not in self.kernel.parameters:
                 self.lines.append("    " + self._tensor(tensor))
         counted = {node.variable for node in walk(body) if isinstance(node, Loop)}
         for register in registers_of(body):
@@ -137,8 +136,8 @@ class _Source:
 
     def _operation(self, op: Op) -> str:
         row = op.row
-        if row is StorageBegin:  # nl.ndarray
-            return self._tensor(op.values[0].storage)
+        if (tensor := begun_by(op)) is not None:  # nl.ndarray
+            return self._tensor(tensor)
         if not row.public or op.after:
             raise _no_spelling(op, f"nisa has no {row.name}" if not row.public else "an order")
         given = dict(zip(row.field_names, self._stated(op), strict=True))

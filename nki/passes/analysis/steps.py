@@ -26,10 +26,10 @@ from typing import Any, NamedTuple
 
 from isa.enums import SEQUENCERS, Engine
 from isa.errors import NeuronError
-from isa.machine.control import RegisterAlu, RegisterLoad, RegisterMove, StorageBegin
-from isa.operations.control import StorageBegin as BeginOperation
+from isa.machine.control import RegisterAlu, RegisterLoad, RegisterMove
 from isa.spec import Instruction
 from isa.target import Target
+from nki.ir.begins import begun_by
 from nki.ir.locations import resolve
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, While
 from nki.ir.rewrite import form_registers
@@ -142,19 +142,18 @@ def _expand(nodes: list[Node], target: Target, depth: int, owners: list[Engine])
         if not isinstance(node, Op):
             tree.append(_OpenLevel(node, _expand(node.body, target, depth + 1, owners)))
             continue
-        if depth == 0 and node.row is BeginOperation:
+        tensor = begun_by(node)
+        if depth == 0 and tensor is not None and not tensor.memory.on_chip and not tensor.divided:
             # HBM tensors hold nothing when the program starts: no marker is needed outside loops,
             # but for parts of one, whose bytes may have been used.
-            tensor = node.values[0].storage
-            if not tensor.memory.on_chip and not tensor.divided:
-                continue
+            continue
         for instruction in node.row.expand(node.values, target):
             instruction.location = node.location
             row = instruction.row
             if row in REPLICATED:
                 tree.append(_Replicated(instruction, node))
-            elif row is StorageBegin:
-                tree.append(_Begin(instruction, node, instruction.values[0].storage))
+            elif tensor is not None:
+                tree.append(_Begin(instruction, node, tensor))
             else:
                 engine = ENGINE_INDEX.get(instruction.engine)
                 if engine is None:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from isa.enums import Memory
-from isa.operations.control import StorageBegin
 from isa.program import CoreProgram, Program, SourceLocation, TensorDeclaration
 from isa.storages import StorageForm, Storages, numbered_name, of_forms
+from nki.ir.begins import begun_by
 from nki.ir.locations import resolve
 from nki.ir.nodes import Node, Tensor, TracedKernel, operations
 from nki.passes.emit.location_table import LocationTable
@@ -56,7 +56,7 @@ def storage_records(
     forms: list[StorageForm] = []
     which, numbers, offsets = [], [], []
     for op in operations(body):
-        if op.row is StorageBegin and (place := placement.get(t := op.values[0].storage)):
+        if (t := begun_by(op)) is not None and (place := placement.get(t)):
             location = t.location or op.location  # whose hash would walk a code object
             stem, number = (f"{t.label}.", t.copy) if t.copy else numbered_name(t.label)
             key = stem, t.memory, t.dtype, t.shape, place[0], id(location)

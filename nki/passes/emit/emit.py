@@ -260,7 +260,7 @@ class _Writer:
             ]
         if like.row.asynchronous:
             queue = int(self.body.queue[source])
-            values[like.row.field_names.index("queue")] = queue - ENGINES
+            values[like.row.places["queue"]] = queue - ENGINES
         location = self.locations.index(like.location)
         return Instruction(like.row, engine, tuple(values), location=location)
 

@@ -15,6 +15,7 @@ from typing import Any
 from isa.enums import Memory
 from isa.operations.control import StorageBegin
 from isa.target import Target
+from nki.ir.begins import begun
 from nki.ir.nodes import Access, Loop, Node, Op, Tensor, storages, tensors_of
 from nki.passes.analysis.footprint import box_of, may_overlap
 from nki.passes.order.modelled import Modelled
@@ -57,10 +58,10 @@ class Independent:
 def independent(node: Loop, body: Sequence[Node], target: Target) -> Independent | None:
     """The loop with a body, if its iterations share nothing but engines."""
     ops = [one for one in body if isinstance(one, Op) and one.row is not StorageBegin]
-    begun = {op.values[0].storage for op in body if isinstance(op, Op) and op.row is StorageBegin}
-    if len(ops) + len(begun) < len(body) or not _share_nothing(node, ops, begun):
+    own = set(begun(body))
+    if len(ops) + len(own) < len(body) or not _share_nothing(node, ops, own):
         return None
-    return Independent(ops, begun, target)
+    return Independent(ops, own, target)
 
 
 def _share_nothing(node: Loop, ops: Sequence[Op], begun: set[Tensor]) -> bool:

@@ -19,7 +19,7 @@ from isa.enums import SEQUENCERS
 from isa.errors import NeuronError
 from isa.operations.control import StorageBegin
 from isa.target import TARGETS
-from nki.ir.begins import begun
+from nki.ir.begins import begun, begun_by
 from nki.ir.nodes import Loop, Node, Op, Register, Tensor, TracedKernel, While, tensors_of
 from nki.ir.rewrite import with_body
 from nki.passes.analysis.content import kept
@@ -297,8 +297,8 @@ def _parts(nodes: list[Node]) -> Iterator[list[Op] | Node]:
     for node in nodes:
         if isinstance(node, Op):
             row: Any = node.row  # to type checkers a class of it has no hash
-            on_chip = row is StorageBegin and node.values[0].storage.memory.on_chip
-            if on_chip or (row is not StorageBegin and _moves(row)):
+            tensor = begun_by(node)
+            if _moves(row) if tensor is None else tensor.memory.on_chip:
                 stretch.append(node)
                 continue
         if stretch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isa.enums import Memory
-from isa.operations.control import StorageBegin
+from nki.ir.begins import begun_by
 from nki.ir.nodes import Access, Node, Op, Tensor, TracedKernel
 from nki.ir.rewrite import with_body
 
@@ -79,11 +79,10 @@ class LiveRanges:
                     self._begin(tensor, first, begun, result).last = self._position
                 result.append(with_body(node, body))
                 continue
-            if node.row is StorageBegin:
-                mine = node.values[0].storage
-                if mine.memory.on_chip:
-                    begun[mine] = node
-                    continue
+            mine = begun_by(node)
+            if mine is not None and mine.memory.on_chip:
+                begun[mine] = node
+                continue
             self._position = position = self._position + 1
             values = node.values
             for index, _ in node.row.accesses:

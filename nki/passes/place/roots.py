@@ -17,8 +17,8 @@ from isa.affine import Affine, Polynomial, bounds, prove_nonnegative, symbols_of
 from isa.affine.bounds import extremes
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
-from isa.operations.control import StorageBegin
 from isa.program import Guard
+from nki.ir.begins import begun_by
 from nki.ir.locations import resolve
 from nki.ir.nodes import Access, LimitedAccess, Node, Op, Tensor, TracedKernel, bytes_of, tensors_of
 from nki.ir.replace import AccessReplacer, seen_through
@@ -82,7 +82,8 @@ class _RootedBody(AccessReplacer):
             copies = super().node(node)
             self._depth -= 1
             return copies
-        if node.row is StorageBegin and not self._depth and self._is_fresh(node.values[0].storage):
+        begun = None if self._depth else begun_by(node)
+        if begun is not None and self._is_fresh(begun):
             return []
         for tensor in tensors_of(node):
             self._use(tensor)

@@ -23,6 +23,7 @@ from isa.enums import Engine
 from isa.machine import mx
 from isa.machine.mx import GROUP_PARTITIONS, NAN_SCALE, SCALE_ROWS
 from isa.machine.tensor import MultiplyMoving
+from isa.memory import QUADRANT
 from simulator.device_state import CoreState
 from simulator.native.codegen import ports
 from simulator.native.codegen.library import Function
@@ -70,15 +71,12 @@ _SIZE = DTYPES[_VALUES].size
 _LEAST_EXPONENT = -133
 """Of the smallest denormal number of bfloat16."""
 
-_QUADRANT_GROUPS = SCALE_ROWS
-_QUADRANT = GROUP_PARTITIONS * SCALE_ROWS
-
 
 def _scale_row(f: FunctionText, group: Value) -> Value:
     """The row of a scale operand that belongs to a group, as
     `simulator.numerics.packed.scale_rows`."""
-    number = f.integer(_QUADRANT_GROUPS)
-    quadrant = f.binary("sdiv", group, number) * _QUADRANT
+    number = f.integer(SCALE_ROWS)
+    quadrant = f.binary("sdiv", group, number) * QUADRANT
     return quadrant + f.binary("srem", group, number)
 
 
@@ -321,7 +319,7 @@ def _dequantizing(function: Function, target: int, view: Array, scale: Array, at
     pitch = LANES * _SIZE * view.size // partitions
     steps = ((0, pitch), (1, view.strides[0]), (2, scale.strides[0]))
     by_group = tuple((word, GROUP_PARTITIONS * step) for word, step in steps)
-    along = Division(3, by_group, _QUADRANT_GROUPS)
+    along = Division(3, by_group, SCALE_ROWS)
     return Job(function, words, ((1, at), (2, at + 1)), (), (along,), LANES * view.size)
 
 
@@ -433,7 +431,7 @@ def quantize_mx(engine: Engine, dst: Array, src: Array, scale: Array) -> Functio
         by_group = tuple(
             (word, GROUP_PARTITIONS * view.strides[0]) for word, view in enumerate(placed)
         )
-        along = Division(3, by_group, _QUADRANT_GROUPS)
+        along = Division(3, by_group, SCALE_ROWS)
         slots = ((0, 0), (1, 2), (2, 1))
         job = Job(function, words, slots, (False, False), (along,), src.size, written=2)
         return Quantizing(job, state, partial(KERNELS[mx.QuantizeMx.name], state, *values))
@@ -448,9 +446,9 @@ def scale_rows(window: Window) -> Window:
     """The rows of a scale operand that belong to groups: the first four of every quadrant."""
     partitions, *shape = window.shape
     along, *strides = window.strides
-    quadrants = -(-partitions // _QUADRANT)
+    quadrants = -(-partitions // QUADRANT)
     found = copy.copy(window)
     found.shape = (quadrants, SCALE_ROWS, *shape)
-    found.strides = (_QUADRANT * along, along, *strides)
+    found.strides = (QUADRANT * along, along, *strides)
     found.fixed = None
     return found

@@ -74,16 +74,14 @@ def copying(row: type[MachineInstruction], dst: Array, result: Term, values: Val
 
     def immediate(term: Element) -> MapInput:
         taken = number_of(row, term.field)
-        return number(
-            row.field_names.index(term.field), pattern, lambda value: stored(taken(value))
-        )
+        return number(row.places[term.field], pattern, lambda value: stored(taken(value)))
 
     named: dict[str, Any] = {}
     if isinstance(result, Choose):
         condition, other = result.condition, result.other
         if isinstance(condition, Pattern):
             view = fields[condition.field]
-            named["predicate"] = tile(row.field_names.index(condition.field), view, unsigned(view))
+            named["predicate"] = tile(row.places[condition.field], view, unsigned(view))
             named["reverse"] = values.is_set(result.reverse)
         else:
             assert isinstance(condition, Apply) and isinstance(condition.terms[0], AffineNumber)
@@ -104,9 +102,9 @@ def copying(row: type[MachineInstruction], dst: Array, result: Term, values: Val
     if not isinstance(source, np.ndarray):
         given, domain = immediate(result), pattern
     elif same_type(dst, source):
-        given, domain = tile(row.field_names.index(result.field), source, pattern), pattern
+        given, domain = tile(row.places[result.field], source, pattern), pattern
     elif converting(dst, source):
-        given, domain = tile(row.field_names.index(result.field), source), "float32"
+        given, domain = tile(row.places[result.field], source), "float32"
     else:
         return None
     output = pattern if domain == pattern else None

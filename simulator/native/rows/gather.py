@@ -88,7 +88,10 @@ def every_partition(window: Window, number: int) -> Window:
     return found
 
 
-@touches(gather.StreamShuffle, 0, lambda values: gather.KEEP not in values[2])
+_MASK = gather.StreamShuffle.places["mask"]
+
+
+@touches(gather.StreamShuffle, 0, lambda values: gather.KEEP not in values[_MASK])
 def all_of_it(window: Window) -> Window:
     """What a shuffle writes that keeps no partition."""
     return window.base

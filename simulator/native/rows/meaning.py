@@ -92,7 +92,7 @@ class _TermSteps:
                 return None
             return affine(start, [(shape[0], 0), (elements, 1)])
         assert isinstance(leaf, (Element, Pattern))
-        value, position = fields[leaf.field], self.row.field_names.index(leaf.field)
+        value, position = fields[leaf.field], self.row.places[leaf.field]
         if isinstance(leaf, Pattern):
             # Patterns that are not zero are numbers that are not, if they have no sign.
             fits = value.dtype.itemsize <= _WORD
@@ -149,7 +149,7 @@ def _plan(
     fold = meaning.fold
     if made.previous is not None:
         name = made.previous.initial
-        start = scalar_operand(row.field_names.index(name), values.fields[name], dst)
+        start = scalar_operand(row.places[name], values.fields[name], dst)
         return None if start is None else scan_plan(dst, inputs, start, made.steps)
     if fold is None:
         if not all(covers(table, name, element) for table, name, _ in made.steps):
@@ -157,7 +157,7 @@ def _plan(
         output = unsigned(dst) if element.startswith("u") else None
         return map_plan(element, dst, inputs, made.steps, output_dtype=output)
     operator: AluOperator = values.operator("alu", fold.operator)
-    initial = None if fold.initial is None else row.field_names.index(fold.initial)
+    initial = None if fold.initial is None else row.places[fold.initial]
     command = values.fields[fold.command]
     if fold.running:
         loaded = None if initial is None or fields[initial] is None else (initial, fields[initial])
