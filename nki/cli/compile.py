@@ -12,25 +12,12 @@ from nki.report import Report
 
 
 @click.command("compile")
-@click.argument("kernel", metavar="FILE:KERNEL", shell_complete=options.complete_kernel)
-@options.shapes
-@options.symbols
-@options.arguments
-@options.target
-@options.cores
-@options.transformations
+@options.choosing("FILE:KERNEL", options.shapes, options.transformations)
 @click.option("-o", "--output", metavar="FILE.neff", help="Where to write the container.")
 @options.presented
-@click.pass_context
 def compile_command(
     context: click.Context,
-    kernel: str,
-    inputs: tuple[str, ...],
-    symbols: tuple[str, ...],
-    arguments: tuple[str, ...],
-    target: str | None,
-    cores: int,
-    transformations: tuple[str, ...],
+    choice: options.KernelChoice,
     output: str | None,
 ) -> int:
     """Compile a kernel to a container.
@@ -49,7 +36,7 @@ def compile_command(
     from nki.kernel import compile_traced
 
     check_writable(output)
-    traced = specialise(kernel, inputs, symbols, arguments, target, cores, transformations)
+    traced = specialise(choice)
     compiled = compile_traced(traced)
     data = program_data(compiled.program) | {"file": output, "bytes": None}
     sections = program_sections(data)

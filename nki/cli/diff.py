@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command("diff")
-@click.argument("kernel", metavar="FILE:KERNEL")
-@options.inputs
-@options.arguments
-@options.target
-@options.cores
+@options.choosing("FILE:KERNEL", options.inputs, options.seed)
 @click.option(
     "--modes",
     default="eager,device",
@@ -38,19 +34,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="Units in the last place (of the coarser type) by which elements may differ.",
 )
-@options.seed
 @options.presented
-@click.pass_context
 def diff_command(
     context: click.Context,
-    kernel: str,
-    inputs: tuple[str, ...],
-    arguments: tuple[str, ...],
-    target: str | None,
-    cores: int,
+    choice: options.KernelChoice,
     modes: str,
     tolerance: float,
-    seed: int,
 ) -> int:
     """Run a kernel in two modes and show where their results part.
 
@@ -78,7 +67,7 @@ def diff_command(
             f"--modes {modes} is no pair of {', '.join(MODES)}",
             hint="Name two, with a comma between them: --modes eager,device.",
         )
-    launch = prepare(kernel, inputs, arguments, seed, target, cores)
+    launch = prepare(choice)
     if launch.kernel is None:
         raise NeuronError(
             "unknown-mode",

@@ -10,13 +10,7 @@ from nki.report import Report
 
 
 @click.command("ir")
-@click.argument("kernel", metavar="FILE:KERNEL", shell_complete=options.complete_kernel)
-@options.shapes
-@options.symbols
-@options.arguments
-@options.target
-@options.cores
-@options.transformations
+@options.choosing("FILE:KERNEL", options.shapes, options.transformations)
 @click.option(
     "--after",
     "stage",
@@ -27,16 +21,9 @@ from nki.report import Report
     "unknown name lists them.",
 )
 @options.presented
-@click.pass_context
 def ir_command(
     context: click.Context,
-    kernel: str,
-    inputs: tuple[str, ...],
-    symbols: tuple[str, ...],
-    arguments: tuple[str, ...],
-    target: str | None,
-    cores: int,
-    transformations: tuple[str, ...],
+    choice: options.KernelChoice,
     stage: str,
 ) -> int:
     """Print a kernel after a stage of the compiler.
@@ -49,7 +36,7 @@ def ir_command(
     from nki.cli.specialise import specialise
     from nki.pipeline import stage_text
 
-    traced = specialise(kernel, inputs, symbols, arguments, target, cores, transformations)
+    traced = specialise(choice)
     text = stage_text(traced, stage)
     data = {"kernel": traced.name, "target": traced.target, "stage": stage, "text": text}
     options.show(context, Report(data, [text.rstrip("\n")]))

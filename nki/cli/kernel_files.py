@@ -7,13 +7,15 @@ import inspect
 import os
 import sys
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 from isa.errors import NeuronError
+from nki.cli.options import KernelChoice
 from nki.kernel import Kernel, as_kernel
+from nki.settings import target as resolve_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +48,21 @@ def read_reference(text: str) -> Reference:
     return reference
 
 
-def load_kernel(
-    reference: Reference, target: str | None, cores: int, transformations: Sequence[str] = ()
-) -> Kernel:
-    """The kernel that a reference names, for `target` (None: its own) on `cores` cores, compiled
-    with `transformations`.
+def load_kernel(reference: Reference, choice: KernelChoice) -> Kernel:
+    """The kernel that a reference names, for the target, cores and transformations of a choice.
 
     A plain function is taken as a kernel. Without a name, the file's only kernel is meant. Raises
-    unknown-kernel, with the names of the file's kernels, and whatever the file itself raises.
+    unknown-target; unknown-kernel, with the names of the file's kernels; and whatever the file
+    itself raises.
     """
+    resolve_target(choice.target)
     module = load_module(reference.file)
     name = reference.kernel
     if name is None:
         name = _only_kernel(module, reference.file)
     found = _find(module, name, reference.file)
-    kernel = as_kernel(found)[cores].on(target)
+    kernel = as_kernel(found)[choice.cores].on(choice.target)
+    transformations = choice.transformations
     return kernel.with_transformations(*transformations) if transformations else kernel
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +21,10 @@ from nki.cli.input_specs import (
 )
 from nki.cli.input_values import Inputs
 from nki.cli.kernel_files import Reference, load_function, load_kernel, read_reference
+from nki.cli.options import KernelChoice
 from nki.compiled import CompiledKernel, load
 from nki.kernel import Kernel, compile
 from nki.settings import checks_wanted
-from nki.settings import target as resolve_target
 
 Array = np.ndarray[Any, Any]
 
@@ -77,35 +77,26 @@ class Launch:
         ]
 
 
-def prepare(
-    reference_text: str,
-    inputs: Sequence[str],
-    arguments: Sequence[str],
-    seed: int,
-    target: str | None,
-    cores: int,
-    transformations: Sequence[str] = (),
-) -> Launch:
+def prepare(choice: KernelChoice) -> Launch:
     """Read a kernel or container and make its inputs. Those that a container declares with sizes
     that are numbers need not be given. Raises the errors of the command line."""
-    reference = read_reference(reference_text)
-    specs, values = read_inputs(inputs, {}), read_arguments(arguments)
+    reference = read_reference(choice.kernel)
+    specs, values = read_inputs(choice.inputs, {}), read_arguments(choice.arguments)
     kernel = compiled = None
     examples: dict[str, str] = {}
     if reference.is_container:
         compiled = load(reference.file)
-        _refuse_choices(compiled, reference.file, values, target, cores, transformations)
+        _refuse_choices(compiled, reference.file, values, choice)
         name = compiled.program.name
         parameters = dict.fromkeys(compiled.program.parameter_names, True)
         specs = with_sizes(specs, declared_inputs(compiled.program))
         examples = example_inputs(compiled.program)
     else:
-        resolve_target(target)
-        kernel = load_kernel(reference, target, cores, transformations)
+        kernel = load_kernel(reference, choice)
         name = kernel.function.__name__
         parameters = required_parameters(kernel)
     match_parameters(specs, values, parameters, name, examples)
-    made = Inputs(specs, seed)
+    made = Inputs(specs, choice.seed)
     tensors = {name: made.array(name) for name in parameters if name in specs}
     return Launch(name, reference, kernel, compiled, specs, tensors, values, checks_wanted())
 
@@ -120,12 +111,7 @@ def required_parameters(kernel: Kernel) -> dict[str, bool]:
 
 
 def _refuse_choices(
-    compiled: CompiledKernel,
-    file: str,
-    values: dict[str, Any],
-    target: str | None,
-    cores: int,
-    transformations: Sequence[str],
+    compiled: CompiledKernel, file: str, values: dict[str, Any], choice: KernelChoice
 ) -> None:
     """A container is for one target, number of cores and set of compile-time arguments, and what it
     was compiled with is done."""
@@ -138,15 +124,16 @@ def _refuse_choices(
             f"--arg {next(iter(values))}: {file} is compiled, its compile-time arguments are fixed",
             hint="Give --arg to nki compile.",
         )
+    target = choice.target
     if target is not None and resolve(target).name != program.target:
         raise NeuronError("unknown-target", f"{file} is for {program.target}, not for {target}")
-    if transformations:
+    if choice.transformations:
         raise NeuronError(
             "value-not-allowed",
-            f"--transform {transformations[0]}: {file} is compiled",
+            f"--transform {choice.transformations[0]}: {file} is compiled",
             hint="Give --transform to nki compile.",
         )
-    if cores not in (1, len(program.cores)):
+    if choice.cores not in (1, len(program.cores)):
         raise NeuronError("value-not-allowed", f"{file} is for {len(program.cores)} core, --lnc 2")
 
 

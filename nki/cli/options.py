@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -75,6 +77,46 @@ def _is_kernel(function: ast.FunctionDef) -> bool:
     return any("jit" in ast.unparse(decorator) for decorator in function.decorator_list)
 
 
+@dataclass(frozen=True, slots=True)
+class KernelChoice:
+    """Which kernel a command starts, as the command line says it: `kernel` is FILE:KERNEL or
+    FILE.neff, the rest is what the options of the same names have."""
+
+    kernel: str
+    inputs: tuple[str, ...]
+    arguments: tuple[str, ...]
+    target: str | None
+    cores: int
+    symbols: tuple[str, ...] = ()
+    transformations: tuple[str, ...] = ()
+    seed: int = 0
+
+
+def choosing(
+    metavar: str, tensors: Callable[[Any], Any], *more: Callable[[Any], Any]
+) -> Callable[[Callable[..., int]], Any]:
+    """Adds a kernel as argument and the options that say what it is started with: for its `tensors`
+    `inputs` or `shapes`, and `more` than every command has. The command gets its context and a
+    `KernelChoice`, then its own options by name."""
+    kernel = click.argument("kernel", metavar=metavar, shell_complete=complete_kernel)
+    shared = (kernel, tensors, arguments, target, cores, *more)
+    names = [field.name for field in fields(KernelChoice)]
+
+    def decorate(command: Callable[..., int]) -> Any:
+        @click.pass_context
+        @wraps(command)
+        def call(context: click.Context, **given: Any) -> int:
+            choice = {name: given.pop(name) for name in names if name in given}
+            return command(context, KernelChoice(**choice), **given)
+
+        result: Any = call
+        for option in reversed(shared):
+            result = option(result)
+        return result
+
+    return decorate
+
+
 target = click.option(
     "--target",
     shell_complete=_targets,
@@ -99,7 +141,7 @@ inputs = click.option(
     help="One tensor: a=normal(1024,1024):bfloat16 (also uniform, randint, onehot, zeros, ...), "
     "a=[[1,2],[3,4]]:int32, a=@file.npy, or b=2*a.T. Once for every tensor parameter.",
 )
-shapes = click.option(
+_shape = click.option(
     "--input",
     "inputs",
     multiple=True,
@@ -107,13 +149,20 @@ shapes = click.option(
     help="One tensor's shape and dtype: a=(M,512):bfloat16; sizes are numbers or --symbol "
     "names. Once for every tensor parameter.",
 )
-symbols = click.option(
+_symbol = click.option(
     "--symbol",
     "symbols",
     multiple=True,
     metavar="NAME:LIMITS",
     help="A launch symbol for shapes: M:multiple_of=128,max=8192 (min= as well).",
 )
+
+
+def shapes(command: Command) -> Command:
+    """Add --input for tensors without data, and --symbol."""
+    return _shape(_symbol(command))
+
+
 arguments = click.option(
     "--arg",
     "arguments",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -65,15 +65,9 @@ def _check_suffix(plot: str | None) -> None:
 
 
 @click.command("profile")
-@click.argument("kernel", metavar="FILE:KERNEL|FILE.neff", shell_complete=options.complete_kernel)
-@options.inputs
-@options.arguments
-@options.target
-@options.cores
-@options.transformations
+@options.choosing("FILE:KERNEL|FILE.neff", options.inputs, options.transformations, options.seed)
 @options.expect
 @options.tolerance
-@options.seed
 @click.option(
     "--perfetto",
     metavar="FILE",
@@ -122,18 +116,11 @@ def _check_suffix(plot: str | None) -> None:
     help="How many of the kernel's lines to list, hottest first.",
 )
 @options.presented
-@click.pass_context
 def profile_command(
     context: click.Context,
-    kernel: str,
-    inputs: tuple[str, ...],
-    arguments: tuple[str, ...],
-    target: str | None,
-    cores: int,
-    transformations: tuple[str, ...],
+    choice: options.KernelChoice,
     expect: str | None,
     tolerance: float | None,
-    seed: int,
     perfetto: str | None,
     plot: str | None,
     html: str | None,
@@ -170,16 +157,20 @@ def profile_command(
     for path, _ in written:
         check_writable(path)
     _check_suffix(plot)
-    launch = prepare(kernel, inputs, arguments, seed, target, cores, transformations)
+    launch = prepare(choice)
     function = load_expected(launch, expect)
     before = copies(launch.tensors)
     other = comparison = None
     if compare is not None:
         name, _, other_target = compare.partition("@")
-        chosen = compare_arguments or (arguments if not name else ())
-        shared = seed, other_target or target, cores, compare_transformations
-        beside = prepare(name or kernel, inputs, chosen, *shared)
-        other = profiled(beside, spans=False).found
+        beside = replace(
+            choice,
+            kernel=name or choice.kernel,
+            arguments=compare_arguments or (() if name else choice.arguments),
+            target=other_target or choice.target,
+            transformations=compare_transformations,
+        )
+        other = profiled(prepare(beside), spans=False).found
     timed = profiled(launch, spans=bool(perfetto or plot or against))
     program, timeline, found = timed.program, timed.timeline, timed.found
     arrays, result = timed.arrays, timed.result

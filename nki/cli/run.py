@@ -20,12 +20,7 @@ _FIRST = 4
 
 
 @click.command("run")
-@click.argument("kernel", metavar="FILE:KERNEL|FILE.neff", shell_complete=options.complete_kernel)
-@options.inputs
-@options.arguments
-@options.target
-@options.cores
-@options.transformations
+@options.choosing("FILE:KERNEL|FILE.neff", options.inputs, options.transformations, options.seed)
 @click.option(
     "--mode",
     default="device",
@@ -36,7 +31,6 @@ _FIRST = 4
 )
 @options.expect
 @options.tolerance
-@options.seed
 @click.option(
     "--save-outputs",
     "folder",
@@ -44,19 +38,12 @@ _FIRST = 4
     help="Write every output as DIR/output0.npy and so on.",
 )
 @options.presented
-@click.pass_context
 def run_command(
     context: click.Context,
-    kernel: str,
-    inputs: tuple[str, ...],
-    arguments: tuple[str, ...],
-    target: str | None,
-    cores: int,
-    transformations: tuple[str, ...],
+    choice: options.KernelChoice,
     mode: str,
     expect: str | None,
     tolerance: float | None,
-    seed: int,
     folder: str | None,
 ) -> int:
     """Run a kernel and show its outputs.
@@ -78,7 +65,7 @@ def run_command(
         from isa.errors import NeuronError
 
         raise NeuronError("unknown-mode", f"mode {mode!r} is none of {', '.join(MODES)}")
-    launch = prepare(kernel, inputs, arguments, seed, target, cores, transformations)
+    launch = prepare(choice)
     function = load_expected(launch, expect)
     before = copies(launch.tensors)
     if launch.compiled is not None:
@@ -92,7 +79,7 @@ def run_command(
     comparisons = compare_outputs(function, launch, before, outputs, updated, tolerance)
     named = {f"output{number}": output for number, output in enumerate(outputs)} | updated
     saved = save_arrays(folder, named) if folder is not None else []
-    options.show(context, _report(launch, mode, seed, named, comparisons, saved))
+    options.show(context, _report(launch, mode, choice.seed, named, comparisons, saved))
     failed = comparisons is not None and not all(c.agrees for c in comparisons)
     return (CHECK_FAILED if failed else OK).number
 

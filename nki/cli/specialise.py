@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from isa.errors import NeuronError
@@ -17,32 +17,23 @@ from nki.cli.input_specs import (
 from nki.cli.input_values import make_tensor_specs
 from nki.cli.kernel_files import load_kernel, read_reference
 from nki.cli.launch import required_parameters
-from nki.ir.nodes import TracedKernel as TracedKernel
-from nki.settings import target as resolve_target
+from nki.cli.options import KernelChoice
+from nki.ir.nodes import TracedKernel
 
 
-def specialise(
-    reference_text: str,
-    inputs: Sequence[str],
-    symbols: Sequence[str],
-    arguments: Sequence[str],
-    target: str | None,
-    cores: int,
-    transformations: Sequence[str] = (),
-) -> TracedKernel:
+def specialise(choice: KernelChoice) -> TracedKernel:
     """Trace FILE:KERNEL for tensor specs. Raises the errors of the command line and of tracing."""
-    reference = read_reference(reference_text)
+    reference = read_reference(choice.kernel)
     if reference.is_container:
         raise NeuronError(
             "unknown-kernel",
             f"{reference.file} is compiled already",
             hint="Name the kernel's Python file, FILE:KERNEL.",
         )
-    known = read_symbols(symbols)
-    specs, values = read_inputs(inputs, known), read_arguments(arguments)
+    known = read_symbols(choice.symbols)
+    specs, values = read_inputs(choice.inputs, known), read_arguments(choice.arguments)
     _refuse_unused(known, specs.values())
-    resolve_target(target)
-    kernel = load_kernel(reference, target, cores, transformations)
+    kernel = load_kernel(reference, choice)
     match_parameters(specs, values, required_parameters(kernel), kernel.function.__name__)
     tensors = make_tensor_specs(specs)
     call = inspect.signature(kernel.function).bind(**tensors, **values)
