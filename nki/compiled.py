@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -33,10 +32,7 @@ _LOADED_KEPT = 4
 """Programs that stay loaded, each with all memories of its device, ready to run again."""
 
 _LOADED_BYTES = 1 << 28
-"""HBM of a program beyond which it does not stay loaded."""
-
-_RECENT: ContextVar[deque[Any] | None] = ContextVar("recently_run", default=None)
-"""The programs that ran last, of all kernels; what is in it stays loaded."""
+"""HBM of those that stay loaded beside the one that ran last."""
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -45,6 +41,35 @@ class _Loaded:
 
     program: Program
     loaded: ProgramExecutor
+
+    @property
+    def hbm(self) -> int:
+        """The bytes of its tensors."""
+        return sum(buffer.nbytes for buffer in self.loaded.device.tensors)
+
+
+class _Recent:
+    """Holds the programs that ran last, of all kernels that still exist."""
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[_Loaded, weakref.ref[CompiledKernel]]] = []
+
+    def ran(self, kernel: CompiledKernel, latest: _Loaded) -> None:
+        """A program of a kernel ran. Those that ran long ago are let go of."""
+        kept, room = [(latest, weakref.ref(kernel, self._forget))], _LOADED_BYTES
+        for loaded, owner in self._entries:
+            if loaded is latest:
+                continue
+            room -= loaded.hbm
+            if room >= 0 and len(kept) < _LOADED_KEPT:
+                kept.append((loaded, owner))
+        self._entries = kept
+
+    def _forget(self, kernel: weakref.ref[CompiledKernel]) -> None:
+        self._entries = [entry for entry in self._entries if entry[1] is not kernel]
+
+
+_RECENT: ContextVar[_Recent | None] = ContextVar("recently_run", default=None)
 
 
 class CompiledKernel(Listed):
@@ -230,16 +255,12 @@ class CompiledKernel(Listed):
         progress.stage("run")
         with run_settings():
             result = found.loaded.run(inputs, traced)
-        if sum(buffer.nbytes for buffer in found.loaded.device.tensors) > _LOADED_BYTES:
-            return found.program, result
         self._loaded[key] = weakref.ref(found)
         recent = _RECENT.get()
         if recent is None:
-            recent = deque(maxlen=_LOADED_KEPT)
+            recent = _Recent()
             _RECENT.set(recent)
-        if found in recent:
-            recent.remove(found)
-        recent.append(found)
+        recent.ran(self, found)
         return found.program, result
 
     def _check(self, inputs: list[np.ndarray]) -> None:

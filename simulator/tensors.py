@@ -2,7 +2,8 @@
 
 Large tensors are not copied where native code can do without: an argument that the program only
 reads stays where it is, and the memory of a result is given away. Its next run uses other memory,
-or the same if nobody holds the result any more. Everything that knows an address is told.
+or the same if nobody holds the result any more. Everything that knows an address is told. Constants
+are read where the program has them; one that writes to them is refused.
 
 A tensor within another one is a view of its memory, and stays there: an argument is copied to it.
 """
@@ -90,6 +91,7 @@ class Tensors:
                 self._written |= _tensors_of(template, template.row.writes)
                 if used and self._shadow is not None:
                     self._coarsen(preparation, key)
+        self._refuse_written_constants()
         self._moving = {
             index
             for index, buffer in enumerate(self._device.tensors)
@@ -102,6 +104,12 @@ class Tensors:
                 self._space(index).coarsen(first, 1, (size,), (1,))
             for index in self._roots:
                 self._space(index).adopt()
+
+    def _refuse_written_constants(self) -> None:
+        for index in sorted(self._parts.get(index, index) for index in self._written):
+            tensor = self._program.tensors[index]
+            if tensor.data is not None:
+                raise NeuronError("program-malformed", f"it writes to its constant {tensor.name!r}")
 
     def _coarsen(self, preparation: Preparation, key: int) -> None:
         """The marks of tensors get a unit that suits the uses of a template too."""
@@ -310,7 +318,7 @@ def _buffer(tensor: TensorDeclaration) -> Array:
     size = size_of(tensor)
     if tensor.data is None:
         return bytes_at_line(size, zero=True)
-    data = np.frombuffer(tensor.data, np.uint8).copy()
+    data = np.frombuffer(tensor.data, np.uint8)
     if data.size != size:
         raise NeuronError(
             "input-mismatch",

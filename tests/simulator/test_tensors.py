@@ -12,6 +12,7 @@ import pytest
 import nki
 import nki.isa as nisa
 import nki.language as nl
+from isa.files.text import assemble, disassemble
 from simulator.execute import LoadedProgram
 
 Array = np.ndarray[Any, Any]
@@ -102,3 +103,42 @@ def test_memory_goes_with_the_program(compiled: nki.CompiledKernel) -> None:
             assert all(memory() is None for memory in tensors)
     finally:
         gc.enable()
+
+
+@nki.jit
+def plus_ramp(a):
+    ramp = nl.shared_constant(np.arange(128 * 512, dtype=np.float32).reshape(128, 512))
+    out = nl.ndarray((128, 512), dtype=a.dtype, buffer=nl.shared_hbm)
+    left, right = (nl.ndarray((128, 512), dtype=a.dtype, buffer=nl.sbuf) for _ in range(2))
+    nisa.dma_copy(dst=left, src=a)
+    nisa.dma_copy(dst=right, src=ramp)
+    nisa.tensor_tensor(dst=left, data1=left, data2=right, op=nl.add)
+    nisa.dma_copy(dst=out, src=left)
+    return out
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_constants_are_read_where_the_program_has_them(native: bool) -> None:
+    program = nki.compile(plus_ramp, nki.TensorSpec((128, 512), nl.float32), target="trn2").program
+    loaded = LoadedProgram(program, native=native)
+    (constant,) = (at for at, tensor in enumerate(program.tensors) if tensor.data is not None)
+    data = np.frombuffer(program.tensors[constant].data, np.uint8)
+    assert np.shares_memory(loaded.device.tensors[constant], data)
+    for _ in range(2):
+        (result,) = loaded.run([np.ones((128, 512), np.float32)]).outputs
+        assert np.array_equal(result.ravel(), np.arange(1, 128 * 512 + 1, dtype=np.float32))
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_program_that_writes_to_a_constant_is_refused(native: bool) -> None:
+    program = nki.compile(plus_ramp, nki.TensorSpec((128, 512), nl.float32), target="trn2").program
+    constant = next(at for at, tensor in enumerate(program.tensors) if tensor.data is not None)
+    (output,) = program.results
+    text = disassemble(program)
+    assert text.count(f"dst=float32@shared_hbm[t{output}]") == 1
+    changed = assemble(
+        text.replace(f"dst=float32@shared_hbm[t{output}]", f"dst=float32@shared_hbm[t{constant}]")
+    )
+    with pytest.raises(nki.NeuronError, match="writes to its constant") as caught:
+        LoadedProgram(changed, native=native)
+    assert caught.value.code == "program-malformed"
