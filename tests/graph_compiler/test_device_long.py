@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from graph_compiler import compile, parse_text
+from graph_compiler.lower.movement import sorting
 
 BEST = """best { a = f32[] parameter(0)
   i = s32[] parameter(1)
@@ -104,18 +105,19 @@ def test_the_largest_elements_of_long_rows() -> None:
     np.testing.assert_array_equal(values, np.take_along_axis(x, expected, 1))
 
 
-def test_long_rows_in_order() -> None:
+def test_rows_without_room_on_chip_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sorting, "network_of", lambda device, sort: None)
     text = """HloModule m
     before { a = f32[] parameter(0)
       b = f32[] parameter(1)
       c = s32[] parameter(2)
       d = s32[] parameter(3)
       ROOT r = pred[] compare(a, b), direction=LT }
-    ENTRY e { x = f32[4200,2] parameter(0)
-      i = s32[4200,2] iota(), iota_dimension=0
-      ROOT r = (f32[4200,2], s32[4200,2]) sort(x, i), dimensions={0}, is_stable=true,
+    ENTRY e { x = f32[2200,2] parameter(0)
+      i = s32[2200,2] iota(), iota_dimension=0
+      ROOT r = (f32[2200,2], s32[2200,2]) sort(x, i), dimensions={0}, is_stable=true,
         to_apply=before }"""
-    x = drawn(4200, 2)
+    x = drawn(2200, 2)
     compiled = compile(parse_text(text), "trn2")
     values, places = compiled(x)
     expected = np.argsort(x, axis=0, kind="stable")

@@ -9,17 +9,13 @@ the wanted elements. These few are brought in order by comparing each with all o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import nki.language as nl
-from graph_compiler.hlo.types import PRIMITIVE_TYPES
-from graph_compiler.host_kernels.bodies import ScalarBody, SortKernel, greater
-from graph_compiler.host_kernels.elements import ElementStep
-from graph_compiler.host_kernels.registers import kind
+from graph_compiler.host_kernels.bodies import SortKernel
 from graph_compiler.lower.device import DeviceProgram
+from graph_compiler.lower.movement.sort_keys import SortKey, halves, integer_keys, key_of
 from graph_compiler.lower.movement.sort_rows import SortRows
-from graph_compiler.lower.nests.evaluation import as_tile, evaluate, to_sizes
 from graph_compiler.lower.nests.nest import PARTITIONS
 from isa.alu import ALU
 from isa.enums import Engine
@@ -34,85 +30,15 @@ MOST = 64
 STARTED = 60.0
 """About how many ns an instruction takes besides the elements."""
 
-_HALF = 16
-_LOW = (1 << _HALF) - 1
 _LEAST = -(1 << 31)
 _BELOW_ALL = -3e38
 """Less than any key, and than any difference of two."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What a comparator of the first input asks for. `key`: the steps from an element to what is
-    compared, none where that is the element."""
-
-    type: str
-    largest: bool
-    key: tuple[ElementStep, ...] = ()
-
-    @property
-    def is_wide(self) -> bool:
-        """Whether fp32 does not tell all keys apart."""
-        return PRIMITIVE_TYPES[self.type].bits > _HALF
-
-
-def wanted(sort: SortKernel) -> _Wanted | None:
-    """What a sort takes the first ones of; None if that is no order of the first input alone, or
-    too many are taken. Both sides are compared as they are, or after equal steps."""
-    body, (type, _) = sort.body, sort.inputs[0]
-    if sort.taken > MOST or kind(type) not in ("real", "signed", "unsigned") or not body.steps:
-        return None
-    last, number = body.steps[-1], len(body.parameters) + len(body.steps) - 1
-    if last.op not in _COMPARING or last.source != type or body.results != (number,):
-        return None
-    for largest in (True, False):
-        (own,) = greater(type, largest).steps
-        if last.attribute != own.attribute:
-            continue
-        for side in (0, 1):
-            left, right = last.arguments
-            one, other = _expression(body, left, side), _expression(body, right, 1 - side)
-            if one is not None and one == other:
-                return _Wanted(type, largest != bool(side), _steps_to(body, left))
-    return None
-
-
-_COMPARING = frozenset({"compare"})
-_ELEMENT = ("element",)
-
-
-def _expression(body: ScalarBody, value: int, parameter: int) -> Any:
-    """How a value is made of a parameter, as tuples; None where others take part."""
-    if value < len(body.parameters):
-        return _ELEMENT if value == parameter else None
-    step = body.steps[value - len(body.parameters)]
-    parts = [_expression(body, argument, parameter) for argument in step.arguments]
-    if None in parts:
-        return None
-    return step.op, step.type, step.source, repr(step.attribute), tuple(parts)
-
-
-def _steps_to(body: ScalarBody, value: int) -> tuple[ElementStep, ...]:
-    """The steps to a value that is made of one parameter, which is their only argument."""
-    count = len(body.parameters)
-    needed, waiting = set(), [value]
-    while waiting:
-        number = waiting.pop()
-        if number >= count and number not in needed:
-            needed.add(number)
-            waiting += body.steps[number - count].arguments
-    places = {number: 1 + place for place, number in enumerate(sorted(needed))}
-    found = [body.steps[number - count] for number in sorted(needed)]
-    return tuple(
-        step._replace(arguments=tuple(places.get(argument, 0) for argument in step.arguments))
-        for step in found
-    )
-
-
 def search_ns(device: DeviceProgram, sort: SortKernel) -> float:
     """About how long `emit_largest` takes; infinite where it is not possible."""
-    found = wanted(sort)
-    if found is None:
+    found = key_of(sort)
+    if found is None or sort.taken > MOST:
         return math.inf
     rounds = -(-sort.taken // SLOTS)
     passes, pairs = 3 * rounds + 3, 0
@@ -126,8 +52,8 @@ def search_ns(device: DeviceProgram, sort: SortKernel) -> float:
 
 
 def emit_largest(rows: SortRows, outputs: Any, inputs: Any) -> None:
-    """The first elements in order, of rows for which `wanted` is known."""
-    own = wanted(rows.sort)
+    """The first elements in order, of rows for which `key_of` is known."""
+    own = key_of(rows.sort)
     assert own is not None
     _LargestOfRows(rows, own).run(outputs, inputs)
 
@@ -135,7 +61,7 @@ def emit_largest(rows: SortRows, outputs: Any, inputs: Any) -> None:
 class _LargestOfRows:
     """The first elements of up to 128 rows."""
 
-    def __init__(self, rows: SortRows, own: _Wanted) -> None:
+    def __init__(self, rows: SortRows, own: SortKey) -> None:
         self.tiles = rows
         self.own = own
         self.device = rows.device
@@ -175,29 +101,10 @@ class _LargestOfRows:
 
     def _keys(self, x: NkiTensor) -> NkiTensor:
         """Integers of which those of the first elements are the largest."""
-        if self.own.key:
-            value = evaluate(self.own.key, [x], None, self.rows)[-1]
-            x = to_sizes(as_tile(value, x.shape, self.own.type), x.shape)
-        if kind(self.own.type) == "real":
-            bits = x if x.dtype == "float32" else nl.copy(x, dtype="float32")
-            bits = bits.view("int32")
-            # Bits of negative numbers but the sign count the other way.
-            mask = self._tile("int32", self.width)
-            self._scalar(mask, bits, ("less", 0.0), ("multiply", -1.0))
-            self._scalar(mask, mask, ("right_shift", 1))
-            keys = self._both(self._tile("int32", self.width), bits, "bitwise_xor", mask)
-        elif x.dtype == "uint32":
-            keys = self._scalar(
-                self._tile("int32", self.width), x.view("int32"), ("bitwise_xor", _LEAST)
-            )
-        elif self.own.largest and self.width == self.tiles.sort.counts[-1]:
-            return x
-        else:
-            keys = nl.copy(x, dtype="int32")
-        if not self.own.largest:
-            self._scalar(keys, keys, ("bitwise_xor", -1))
         count = self.tiles.sort.counts[-1]
+        keys = integer_keys(self.device, self.own, x)
         if self.width > count:
+            keys = nl.copy(keys, dtype="int32") if keys is x or keys.dtype != "int32" else keys
             self._emit("memset", dst=keys[:, count:], value=_LEAST)
         return keys
 
@@ -229,16 +136,9 @@ class _LargestOfRows:
                 keys = self._without(keys, values)
         return found
 
-    def _halves(self, keys: NkiTensor, width: int) -> tuple[NkiTensor, NkiTensor]:
-        """32-bit integers as sums of two that fp32 has."""
-        high, low = self._tile("int32", width), self._tile("int32", width)
-        self._scalar(high, keys, ("bitwise_and", ~_LOW))
-        self._scalar(low, keys, ("bitwise_and", _LOW))
-        return high, low
-
     def _split(self, keys: NkiTensor) -> NkiTensor:
         """Where the largest of 32-bit keys are."""
-        high, low = self._halves(keys, self.width)
+        high, low = halves(self.device, keys)
         last = self._largest(high)[:, self.taken - 1 : self.taken]
         # The key that is wanted last is less than 2^16 above `last`, so exact; rounding keeps the
         # order of all others.
@@ -273,7 +173,7 @@ class _LargestOfRows:
             pairs = self._tile("float32", count, count)
             return self._both(pairs, along(tile, True), "subtract", along(tile, False))
 
-        high, low = self._halves(self._gathered(keys, places), count)
+        high, low = halves(self.device, self._gathered(keys, places))
         # The sign of the sum is exact, and no sum is between -1 and 1 but 0.
         difference = compared(high)
         self._both(difference, difference, "add", compared(low))

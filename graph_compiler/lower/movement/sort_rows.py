@@ -1,9 +1,9 @@
-"""Rows of sorts in tiles, one a partition."""
+"""Rows of sorts in tiles: one a partition, or each in several."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from nki.ir.views.tensor import NkiTensor
 
 @dataclass(frozen=True, slots=True)
 class SortRows:
-    """Up to 128 rows of a sort. `offsets`: where each begins, of each output and input."""
+    """Rows of a sort that a tile has. `offsets`: where each begins, of each output and input."""
 
     device: DeviceProgram
     sort: SortKernel
@@ -30,15 +30,21 @@ class SortRows:
         """How many rows there are."""
         return len(self.offsets)
 
-    def loaded(self, place: Any, which: int, width: int) -> NkiTensor:
-        """The rows of an input in a tile of so many columns; zeros are behind them."""
+    def loaded(self, place: Any, which: int, width: int, parts: int = 1) -> NkiTensor:
+        """The rows of an input in a tile of so many columns, each in so many partitions; zeros are
+        behind them."""
         type, strides = self.sort.inputs[which]
         count = self.sort.counts[-1]
-        if width == count:
-            tile = self.device.tile((self.rows, width), DTYPES[type])
+        shape = (self.rows * parts, width)
+        if width * parts == count:
+            tile = self.device.tile(shape, DTYPES[type])
         else:
-            tile = nl.full((self.rows, width), 0, dtype=DTYPES[type], buffer=nl.sbuf)
+            tile = nl.full(shape, 0, dtype=DTYPES[type], buffer=nl.sbuf)
         starts = [row[len(self.sort.outputs) + which] for row in self.offsets]
+        if parts > 1:
+            for part, pattern, start in self._spread(tile, parts, count, starts, strides[-1]):
+                self.device.copy(part, self.device.elements(place, type, pattern, start))
+            return tile
         along, last = strides[-1], min(0, (count - 1) * strides[-1])
         for first, size, step in _runs(starts):
             pattern = [(step, size), (abs(along), count)]
@@ -54,7 +60,7 @@ class SortRows:
             return turned
         return tile
 
-    def store(self, place: Any, which: int, value: NkiTensor) -> None:
+    def store(self, place: Any, which: int, value: NkiTensor, parts: int = 1) -> None:
         """Have the first elements of rows be those of an output."""
         type, strides = self.sort.outputs[which]
         taken = value[:, : self.sort.taken]
@@ -62,6 +68,10 @@ class SortRows:
             taken = nl.copy(taken, dtype=DTYPES[type])
         starts = [row[which] for row in self.offsets]
         along, count = strides[-1], self.sort.taken
+        if parts > 1:
+            for part, pattern, start in self._spread(taken, parts, count, starts, along):
+                self.device.copy(self.device.elements(place, type, pattern, start), part)
+            return
         if along < 0:
             taken = nl.copy(_backward(taken))
         last = min(0, (count - 1) * along)
@@ -70,6 +80,27 @@ class SortRows:
             target = self.device.elements(place, type, pattern, starts[first] + last)
             self.device.copy(target, taken[first : first + size, :])
 
+    def _spread(
+        self, tile: NkiTensor, parts: int, count: int, starts: Sequence[int], along: int
+    ) -> Iterator[tuple[NkiTensor, list[tuple[int, int]], int]]:
+        """The first elements of rows that lie in several partitions: boxes of the tile, with their
+        places in memory."""
+        width = tile.shape[1]
+        full, left = divmod(count, width)
+        if full == parts:
+            for first, size, step in _runs(starts):
+                rows = tile[first * parts : (first + size) * parts]
+                yield rows, [(step, size), (width * along, parts), (along, width)], starts[first]
+            return
+        for row, start in enumerate(starts):
+            first = row * parts
+            if full:
+                pattern = [(width * along, full), (along, width)]
+                yield tile[first : first + full], pattern, start
+            if left:
+                last = tile[first + full : first + full + 1, :left]
+                yield last, [(0, 1), (along, left)], start + full * width * along
+
 
 def _backward(tile: NkiTensor) -> NkiTensor:
     """Columns of a tile from the last one on."""
@@ -77,16 +108,16 @@ def _backward(tile: NkiTensor) -> NkiTensor:
     return tile.ap([[row, rows], [-step, columns]], step * (columns - 1))
 
 
-def sort_rows(device: DeviceProgram, sort: SortKernel) -> list[SortRows]:
-    """All rows of a sort."""
+def sort_rows(device: DeviceProgram, sort: SortKernel, several: int = PARTITIONS) -> list[SortRows]:
+    """All rows of a sort, so many in a tile."""
     rows = sort.counts[:-1]
     operands = (*sort.outputs, *sort.inputs)
     index = np.indices(rows).reshape(len(rows), math.prod(rows)).T
     steps = np.array([strides[:-1] for _, strides in operands], np.int64)
     places = [tuple(row) for row in (index @ steps.T).tolist()]
     return [
-        SortRows(device, sort, tuple(places[first : first + PARTITIONS]))
-        for first in range(0, len(places), PARTITIONS)
+        SortRows(device, sort, tuple(places[first : first + several]))
+        for first in range(0, len(places), several)
     ]
 
 
