@@ -79,9 +79,10 @@ def _stream_lines(program: Program, engine: Engine) -> Iterator[str]:
 
 def _loop_lines(program: Program, engine: Engine | None) -> Iterator[str]:
     from isa.files.reroll import outline, reroll
+    from isa.rules.form import plural
 
     for number, core in enumerate(program.cores):
         for name, stream in core.streams.items():
             if engine is None or name is engine:
-                yield f"; core {number}, {name.name}: {len(stream)} instructions"
+                yield f"; core {number}, {name.name}: {plural(len(stream), 'instruction')}"
                 yield from (f"  {line}" for line in outline(reroll(stream)))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import re
 
 import click
 
 from nki.cli import options
 from nki.cli.exit_codes import OK
 from nki.report import Report, Table
+
+_LINK = re.compile(r"\[([^\[\]]+)\]\((?:\.\./)*[\w/]+\.md\)")
+"""A link to another page, which is none in a terminal."""
 
 
 def _names(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
@@ -64,4 +68,5 @@ def isa_command(context: click.Context, name: str | None) -> int:
 
 def _show_page(context: click.Context, name: str, text: str) -> None:
     _, _, body = text.partition("\n\n")
-    options.show(context, Report({"name": name, "markdown": body}, [body.rstrip("\n")]))
+    plain = _LINK.sub(r"\1", body).rstrip("\n")
+    options.show(context, Report({"name": name, "markdown": body}, [plain]))

@@ -28,7 +28,7 @@ from nki.eager.storage import StorageView, storage_of
 from nki.frameworks.arrays import refuse_read_only
 from nki.ir.accumulate import Accumulation
 from nki.ir.builder.edges import out_of_order
-from nki.ir.builder.loops import outlives, registers_written, trip_count
+from nki.ir.builder.loops import counted, outlives, registers_written
 from nki.ir.builder.registers import VirtualRegister
 from nki.ir.builder.results import Results, constant_written
 from nki.ir.checks.addresses_in_use import AddressesInUse
@@ -256,14 +256,12 @@ class EagerContext(Authored):
         self.loops.refuse_order("a loop on the device", location)
         self._refuse_ended((one for one in (lower, upper) if isinstance(one, Register)), location)
         values = range(self._value(lower), self._value(upper), step)
-        trips = trip_count(lower, upper, step)
-        low = None if isinstance(lower, Register) else lower
-        high = None if trips is None else lower + step * (trips - 1)
+        trips, first, last = counted(lower, upper, step)
         loop = OpenLoop(location)
         self.loops.enter(loop, trips)
         self._depend(lower, upper)
         for value in values:
-            variable = self._variable(location, low, high)
+            variable = self._variable(location, first, last)
             self.interpreter.registers[variable.number] = value
             with loop:
                 yield variable

@@ -35,3 +35,9 @@ def test_names_of_cards_as_kernels_spell_them(capsys):
     for name in ("nisa.nc_matmul", "nki.isa.nc_matmul", "NC_Matmul"):
         assert run(capsys, "isa", name)[1] == expected
     assert run(capsys, "isa", "iota")[1] != run(capsys, "isa", "Iota")[1]
+
+
+@pytest.mark.parametrize("name", ["tensor_scalar", "MultiplyMoving"])
+def test_cards_have_no_links_to_pages_that_a_terminal_does_not_show(capsys, name):
+    assert ".md" not in run(capsys, "isa", name)[1]
+    assert ".md" in run(capsys, "isa", name, "--json")[1]

@@ -25,7 +25,7 @@ from nki.ir.builder.declarations import Declarations
 from nki.ir.builder.edges import check_edges
 from nki.ir.builder.emission import emit
 from nki.ir.builder.groups import Matmul, PsumBlock
-from nki.ir.builder.loops import RolledLoop, check_step, loop_bound, trip_count
+from nki.ir.builder.loops import RolledLoop, check_step, counted, loop_bound
 from nki.ir.builder.registers import VirtualRegister
 from nki.ir.builder.results import Results, result_of, returned
 from nki.ir.context import CURRENT, Location, NkiInstruction
@@ -271,7 +271,7 @@ class Builder(CoreBuilder):
             self.loops.refuse_order("a loop on the device", self.location)
             lower, upper = loop_bound(lower), loop_bound(upper)
             check_step(step)
-            trips = trip_count(lower, upper, step)
+            trips, first, last = counted(lower, upper, step)
             if trips is not None and prove(trips, "<=") is True:
                 raise NeuronError(
                     "value-not-allowed",
@@ -280,9 +280,7 @@ class Builder(CoreBuilder):
                     hint="Leave out a loop that has none.",
                 )
             loop = self._open(self.location, trips)
-            bottom = None if isinstance(lower, Register) else lower
-            top = None if trips is None else lower + step * (trips - 1)
-            variable = self._variable(self.location, bottom, top)
+            variable = self._variable(self.location, first, last)
             self._begin(loop, variable)
         yield affine(variable)
         with self.at(location):

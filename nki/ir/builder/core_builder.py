@@ -26,8 +26,8 @@ from nki.ir.builder.loops import (
     BuiltBody,
     RolledLoop,
     Scopes,
+    counted,
     registers_written,
-    trip_count,
     whole_trips,
 )
 from nki.ir.builder.registers import VirtualRegister
@@ -221,13 +221,11 @@ class CoreBuilder(Context):
         self, lower: Any, upper: Any, step: int, location: Location
     ) -> Iterator[VirtualRegister]:
         self.loops.refuse_order("a loop on the device", location)
-        trips = trip_count(lower, upper, step)
+        trips, first, last = counted(lower, upper, step)
         if trips is not None and prove(trips, "<=") is True:
             return
         loop = self._open(location, trips)
-        bottom = None if isinstance(lower, Register) else lower
-        top = None if trips is None else lower + step * (trips - 1)
-        yield from self._bodies(loop, bottom, top)
+        yield from self._bodies(loop, first, last)
         self._append_loop(loop, lower, upper, step, False)
 
     def _bodies(self, loop: RolledLoop, first: Any, last: Any) -> Iterator[VirtualRegister]:

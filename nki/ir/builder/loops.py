@@ -67,11 +67,14 @@ def whole_trips(trips: Any) -> Any:
     return trips
 
 
-def trip_count(lower: Any, upper: Any, step: int) -> Any:
-    """Iterations from lower below upper; None where only the device knows."""
-    if isinstance(lower, Register) or isinstance(upper, Register):
-        return None
-    return ceil_division(upper - lower, step)
+def counted(lower: Any, upper: Any, step: int) -> tuple[Any, Any, Any]:
+    """Of a loop from lower below upper: its iterations, and the first and last value of its
+    variable; None for what only the device knows."""
+    first = None if isinstance(lower, Register) else lower
+    if first is None or isinstance(upper, Register):
+        return None, first, None
+    trips = ceil_division(upper - lower, step)
+    return trips, lower, lower + step * (trips - 1)
 
 
 class BuiltBody:

@@ -14,6 +14,7 @@ from isa.affine import identical
 from isa.dtypes import normalise
 from isa.enums import Memory
 from isa.errors import NeuronError
+from isa.rules.form import plural
 from nki.ir.context import caller, current
 from nki.ir.locations import author_location, resolve
 from nki.ir.nodes import Access, Register, Tensor
@@ -299,12 +300,15 @@ class NkiTensor(RuntimeViews, Shown, NoNumber):
         ellipses = [i for i, part in enumerate(key) if part is Ellipsis]
         given = len(key) - len(ellipses)
         if len(ellipses) > 1 or given > len(self.shape):
+            several = f" and {len(ellipses)} `...`" if len(ellipses) > 1 else ""
             raise NeuronError(
                 "view-not-allowed",
-                what=f"{given} indices and {len(ellipses)} `...` for a tensor of "
-                f"{len(self.shape)} dimensions, {list(self.shape)}",
+                what=f"{given} indices{several} for a tensor of "
+                f"{plural(len(self.shape), 'dimension')}, {list(self.shape)}",
                 why="A key has at most one index a dimension and one `...`.",
-                hint="Remove an index.",
+                hint="Remove an index; a vector is loaded as a row: vector.reshape((1, n))."
+                if len(self.shape) == 1
+                else "Remove an index.",
             )
         fill = [slice(None)] * (len(self.shape) - given)
         position = ellipses[0] if ellipses else len(key)

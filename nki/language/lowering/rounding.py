@@ -12,20 +12,12 @@ _ALL_INTEGERS = 2.0**23
 
 def floor(e: Emitter, x: NkiTensor, dtype: str) -> NkiTensor:
     """The nearest integer, less 1 where that is above x."""
-    if is_integral(x.dtype):
-        return copy(e, x, dtype)
-    near = _nearest(e, x)
-    _step(e, near, x, "greater", "subtract")
-    return _unless_large(e, x, near, dtype)
+    return _moved(e, x, dtype, "greater", "subtract")
 
 
 def ceil(e: Emitter, x: NkiTensor, dtype: str) -> NkiTensor:
     """The nearest integer, plus 1 where that is below x."""
-    if is_integral(x.dtype):
-        return copy(e, x, dtype)
-    near = _nearest(e, x)
-    _step(e, near, x, "less", "add")
-    return _unless_large(e, x, near, dtype)
+    return _moved(e, x, dtype, "less", "add")
 
 
 def trunc(e: Emitter, x: NkiTensor, dtype: str) -> NkiTensor:
@@ -51,11 +43,15 @@ def _nearest(e: Emitter, x: NkiTensor) -> NkiTensor:
     return near
 
 
-def _step(e: Emitter, near: NkiTensor, x: NkiTensor, relation: str, change: str) -> None:
-    """near = near <change> 1 where `near <relation> x`."""
+def _moved(e: Emitter, x: NkiTensor, dtype: str, relation: str, change: str) -> NkiTensor:
+    """The nearest integer n, or `n <change> 1` where `n <relation> x`."""
+    if is_integral(x.dtype):
+        return copy(e, x, dtype)
+    near = _nearest(e, x)
     apart = e.part(x.shape)
     e.tensors(apart, near, relation, x)
     e.tensors(near, near, change, apart)
+    return _unless_large(e, x, near, dtype)
 
 
 def _unless_large(e: Emitter, x: NkiTensor, near: NkiTensor, dtype: str) -> NkiTensor:
