@@ -16,7 +16,15 @@ class _Choice(Enum):
 
 
 class Engine(_Choice):
-    """The engines of a NeuronCore that fetch instructions, and the DMA engines."""
+    """The engines of a NeuronCore that fetch instructions, and the DMA engines.
+
+    `unknown` leaves the choice to the operation.
+
+    Source: SDK nki/api/nki/isa/__init__.py (engine).
+
+    >>> Engine.vector.value, Engine.dma in SEQUENCERS
+    (5, False)
+    """
 
     unknown = 0
     tensor = 1
@@ -37,7 +45,13 @@ in one order; no compiled program has one."""
 
 
 class Memory(_Choice):
-    """Where a tensor lives. Values are those of `nl.MemoryRegion`."""
+    """Where a tensor lives. Values are those of `nl.MemoryRegion`.
+
+    Source: SDK nki/api/nki/language/__init__.py (MemoryRegion).
+
+    >>> [memory.name for memory in Memory if memory.on_chip]
+    ['sbuf', 'psum']
+    """
 
     sbuf = "sbuf"
     psum = "psum"
@@ -50,7 +64,17 @@ class Memory(_Choice):
 
 
 class ReduceCommand(_Choice):
-    """What an instruction does with its engine's accumulate registers."""
+    """What an instruction does with its engine's accumulate registers.
+
+    `idle` leaves them alone (or undefined, as the operation says), `reset` sets them to the
+    operator's identity, `reduce` goes on from what they hold, `reset_reduce` starts from the
+    identity, `load_reduce` from a value that the operation is given.
+
+    Source: SDK nki/api/nki/isa/__init__.py (reduce_cmd).
+
+    >>> ReduceCommand(3).name
+    'reset_reduce'
+    """
 
     idle = 0
     reset = 1
@@ -60,7 +84,14 @@ class ReduceCommand(_Choice):
 
 
 class DgeMode(_Choice):
-    """Who generates the descriptors of a DMA (SDK nki/deep-dives/nki-dge.rst)."""
+    """Who generates the descriptors of a DMA (SDK nki/deep-dives/nki-dge.rst).
+
+    `unknown` leaves the choice to the operation; `swdge`: software on the GpSimd engine, while the
+    kernel runs; `hwdge`: the hardware generator; `none`: the host, before it runs.
+
+    >>> DgeMode.hwdge.value
+    2
+    """
 
     unknown = 0
     swdge = 1
@@ -69,28 +100,56 @@ class DgeMode(_Choice):
 
 
 class DmaEngine(_Choice):
-    """Who moves the bytes between cores (SDK nki.isa.sendrecv)."""
+    """Who moves the bytes between cores (SDK nki.isa.sendrecv).
+
+    `dma`: the DMA engines that all transfers share; `gpsimd_dma`: that of the GpSimd engine.
+
+    >>> DmaEngine.gpsimd_dma.value
+    2
+    """
 
     dma = 1
     gpsimd_dma = 2
 
 
 class OobMode(_Choice):
-    """What an indirect access outside its tensor does."""
+    """What an indirect access outside its tensor does.
+
+    `error` stops the kernel; `skip` leaves out the row, whose destination stays as it was.
+
+    Source: SDK nki/api/nki/isa/__init__.py (oob_mode).
+
+    >>> OobMode.skip.value
+    1
+    """
 
     error = 0
     skip = 1
 
 
 class MatmulPerfMode(_Choice):
-    """Performance modes of the tensor engine."""
+    """Performance modes of the tensor engine.
+
+    `double_row` contracts two fp8 elements at a time.
+
+    Source: SDK nki/api/nki/isa/__init__.py (matmul_perf_mode).
+
+    >>> MatmulPerfMode("double_row").name
+    'double_row'
+    """
 
     none = "none"
     double_row = "double_row"
 
 
 class NcVersion(_Choice):
-    """NeuronCore generations; ordered."""
+    """NeuronCore generations; ordered.
+
+    Source: SDK nki/api/nki/isa/__init__.py (nc_version).
+
+    >>> NcVersion.gen2 < NcVersion.gen4, max(NcVersion).name
+    (True, 'gen4')
+    """
 
     gen2 = 2
     gen3 = 3

@@ -14,9 +14,12 @@ import pytest
 
 import graph_compiler
 import graph_compiler.hlo
+import isa.affine
 import isa.files.container
 import nki
+import nki.collectives
 import nki.isa as nisa
+import nki.kernel
 import nki.language as nl
 import simulator.execute
 import simulator.profile
@@ -139,6 +142,9 @@ PUBLIC = {
         public(nki),
         public(nisa),
         public(nl),
+        public(nki.collectives),
+        public(nki.kernel),
+        public(isa.affine),
         public(graph_compiler),
         public(graph_compiler.hlo),
         methods(),

@@ -61,7 +61,13 @@ def _plain_bounds(value: Any) -> tuple[int, int] | None:
 
 
 def prove_nonnegative(value: Any) -> bool | None:
-    """True: never negative. False: always negative. None: neither is proven."""
+    """True: never negative. False: always negative. None: neither is proven.
+
+    >>> from isa.affine import polynomial, Symbol
+    >>> M = polynomial(Symbol("M", 1000))
+    >>> prove_nonnegative(M), prove_nonnegative(-M), prove_nonnegative(M - 9)
+    (True, False, None)
+    """
     low, high = bounds(value)
     if low is not None and low >= 0:
         return True
@@ -74,6 +80,12 @@ def extremes(value: Any) -> tuple[Any, Any]:
     A variable's own bounds are put in its place, as the sign of its coefficient says, innermost
     (highest number) first, since they may depend on outer variables. None where a bound or a sign
     is unknown; other forms are their own extremes.
+
+    >>> from types import SimpleNamespace
+    >>> from isa.affine import affine, polynomial, Symbol
+    >>> M = polynomial(Symbol("M", 1000))
+    >>> extremes(8 * affine(SimpleNamespace(number=3, lower=0, upper=M - 1)) + 3)
+    (3, 8*M - 5)
     """
     if isinstance(value, (int, Polynomial)):
         return value, value

@@ -17,6 +17,12 @@ class Affine:
     Affine over variables of lower number, or None). Constant and coefficients are ints or
     Polynomials; a form without terms is its constant. Multiplication takes ints and Polynomials;
     `//` and `%` must come out exact, else register-arithmetic is raised.
+
+    >>> from types import SimpleNamespace
+    >>> i = SimpleNamespace(number=3, lower=0, upper=7)
+    >>> form = 8 * affine(i) + 24
+    >>> form, form // 8, form % 8
+    (8*%r3 + 24, %r3 + 3, 0)
     """
 
     __slots__ = ("constant", "terms")
@@ -157,7 +163,12 @@ class Affine:
 
 
 def affine(variable: Any) -> Affine:
-    """The form whose value is the variable's."""
+    """The form whose value is the variable's.
+
+    >>> from types import SimpleNamespace
+    >>> affine(SimpleNamespace(number=3, lower=0, upper=7))
+    %r3
+    """
     return Affine(0, ((variable, 1),))
 
 

@@ -20,7 +20,12 @@ Monomial = tuple[Atom, ...]
 
 class Derived:
     """An atom that is a function of polynomials: `floordiv` (operands: dividend, positive
-    divisor), `min` or `max`. `low` and `high` bound its value."""
+    divisor), `min` or `max`. `low` and `high` bound its value.
+
+    >>> from isa.affine import Symbol
+    >>> Derived("floordiv", polynomial(Symbol("M", 1000)), 16)
+    Derived('floordiv', M, 16)
+    """
 
     __slots__ = ("_hash", "high", "key", "kind", "low", "operands")
 
@@ -249,7 +254,13 @@ def _fraction(text: str) -> NeuronError:
 
 
 def polynomial(symbol: Symbol) -> Polynomial:
-    """The polynomial whose value is the symbol's."""
+    """The polynomial whose value is the symbol's.
+
+    >>> from isa.affine import Symbol
+    >>> M = polynomial(Symbol("M", 1000))
+    >>> (M + 1) * (M - 1)
+    M*M - 1
+    """
     return _polynomial((((symbol,), symbol.multiple_of),))
 
 
@@ -385,7 +396,13 @@ def _floor_by_int(value: int | Polynomial, divisor: int) -> int | Polynomial:
 
 
 def exact_quotient(left: int | Polynomial, right: int | Polynomial) -> int | Polynomial | None:
-    """left / right where it is a polynomial with integer coefficients, else None."""
+    """left / right where it is a polynomial with integer coefficients, else None.
+
+    >>> from isa.affine import Symbol
+    >>> M, N = (polynomial(Symbol(name, 1000)) for name in "MN")
+    >>> exact_quotient(M * N + 4 * N, N), exact_quotient(M, 16)
+    (M + 4, None)
+    """
     if isinstance(right, int):
         if isinstance(left, int):
             return left // right if left % right == 0 else None
@@ -416,17 +433,35 @@ def _monomial_quotient(monomial: Monomial, divisor: Monomial) -> Monomial | None
 
 
 def ceil_division(left: Any, right: Any) -> Any:
-    """ceil(left / right) of ints or polynomials."""
+    """ceil(left / right) of ints or polynomials.
+
+    >>> from isa.affine import Symbol
+    >>> ceil_division(9, 8), ceil_division(polynomial(Symbol("M", 1000)), 8)
+    (2, (M + 7)//8)
+    """
     return -(-left // right)
 
 
 def minimum(left: Any, right: Any) -> Any:
-    """The smaller of two ints or polynomials, decided by bounds where they decide it."""
+    """The smaller of two ints or polynomials, decided by bounds where they decide it.
+    Raises register-arithmetic for other forms.
+
+    >>> from isa.affine import Symbol
+    >>> M = polynomial(Symbol("M", 1000))
+    >>> minimum(M, 2000), minimum(M, 500)
+    (M, min(M, 500))
+    """
     return _extremum("min", left, right)
 
 
 def maximum(left: Any, right: Any) -> Any:
-    """The larger of two ints or polynomials, decided by bounds where they decide it."""
+    """The larger of two ints or polynomials, decided by bounds where they decide it.
+    Raises register-arithmetic for other forms.
+
+    >>> from isa.affine import Symbol
+    >>> maximum(polynomial(Symbol("M", 1000)), 1)
+    M
+    """
     return _extremum("max", left, right)
 
 

@@ -41,7 +41,17 @@ record a guard that makes its answer true for every admitted size."""
 @contextmanager
 def questions() -> Iterator[list[Predicate]]:
     """The predicates that are put to `DECIDE` meanwhile: what follows from the answers holds for
-    one trace only."""
+    one trace only.
+
+    >>> from isa.affine import Symbol, polynomial
+    >>> token = DECIDE.set(lambda predicate: True)
+    >>> with questions() as asked:
+    ...     bool(polynomial(Symbol("M", 1000)) < 100)
+    True
+    >>> asked
+    [M < 100]
+    >>> DECIDE.reset(token)
+    """
     asked: list[Predicate] = []
     handler = DECIDE.get()
     if handler is None:
@@ -65,6 +75,10 @@ class Predicate:
     Its truth value is the proven one; else a form over launch symbols alone is put to `DECIDE`
     (without handler: symbol-branch), and one over registers raises register-branch. Equality and
     hash are structural.
+
+    >>> from isa.affine import Symbol, polynomial
+    >>> Predicate(polynomial(Symbol("M", 1000)) - 100, "<")
+    M < 100
     """
 
     __slots__ = ("form", "op")
@@ -120,14 +134,26 @@ class Predicate:
 
 
 def compare(left: Any, op: str, right: Any) -> bool | Predicate:
-    """left op right: a bool where bounds decide it for all values, else a Predicate."""
+    """left op right: a bool where bounds decide it for all values, else a Predicate.
+
+    >>> from isa.affine import Symbol, polynomial
+    >>> M = polynomial(Symbol("M", 1000))
+    >>> compare(M, "<=", 1000), compare(M, "<", 100)
+    (True, M < 100)
+    """
     form = left - right
     verdict = prove(form, op)
     return Predicate(form, op) if verdict is None else verdict
 
 
 def prove(form: Any, op: str) -> bool | None:
-    """Whether `form op 0` holds for all values (True), for none (False), or is open (None)."""
+    """Whether `form op 0` holds for all values (True), for none (False), or is open (None).
+
+    >>> from isa.affine import Symbol, polynomial
+    >>> M = polynomial(Symbol("M", 1000))
+    >>> prove(M - 1, ">="), prove(M, "<"), prove(M - 9, ">=")
+    (True, False, None)
+    """
     if isinstance(form, int):
         return _OPERATORS[op](form, 0)
     if op in ("!=", "<", "<="):

@@ -66,14 +66,28 @@ def format_affine(value: Affine, named: bool = False) -> str:
 
 
 def in_words(value: Any) -> str:
-    """A form for messages: registers and loop variables by the author's names."""
+    """A form for messages: registers and loop variables by the author's names.
+
+    >>> from types import SimpleNamespace
+    >>> from isa.affine import affine
+    >>> i = SimpleNamespace(number=3, name="i", lower=0, upper=7)
+    >>> in_words(8 * affine(i) + 1)
+    '8*i + 1'
+    """
     if isinstance(value, Affine):
         return format_affine(value, named=True)
     return getattr(value, "name", "") or str(value)
 
 
 def variable_ranges(value: Any) -> str:
-    """The values of a form's loop variables in words, for messages; empty where none is known."""
+    """The values of a form's loop variables in words, for messages; empty where none is known.
+
+    >>> from types import SimpleNamespace
+    >>> from isa.affine import affine
+    >>> i = SimpleNamespace(number=3, name="i", lower=0, upper=7)
+    >>> variable_ranges(8 * affine(i))
+    'i is 0 to 7'
+    """
     terms = value.terms if isinstance(value, Affine) else ()
     known = [v for v, _ in terms if v.lower is not None and v.upper is not None]
     return ", ".join(f"{in_words(v)} is {in_words(v.lower)} to {in_words(v.upper)}" for v in known)
@@ -169,6 +183,9 @@ def parse_form(text: str, symbols: Mapping[str, Symbol], registers: Mapping[str,
     """The form that prints as `text`: an int, Polynomial or Affine.
 
     `registers` maps printed names ("%r3") to variables. Raises ir-syntax.
+
+    >>> parse_form("8*M + 3", {"M": Symbol("M", 1000)}, {})
+    8*M + 3
     """
     if text.isdigit():
         return int(text)
@@ -181,7 +198,11 @@ def parse_form(text: str, symbols: Mapping[str, Symbol], registers: Mapping[str,
 def parse_predicate(
     text: str, symbols: Mapping[str, Symbol], registers: Mapping[str, Any]
 ) -> Predicate:
-    """The predicate that prints as `text`. Raises ir-syntax."""
+    """The predicate that prints as `text`. Raises ir-syntax.
+
+    >>> parse_predicate("M <= 500", {"M": Symbol("M", 1000)}, {})
+    M <= 500
+    """
     parser = _FormParser(text, symbols, registers)
     left = parser.form()
     op = parser.take()

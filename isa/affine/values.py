@@ -17,7 +17,14 @@ def evaluate(
     """The value of a form: `binding` by symbol name, `registers` by variable number.
 
     Raises guard-refused for a value that its symbol does not admit as a multiple, shape-unsolved
-    for a symbol without value.
+    for a symbol without value, register-arithmetic for a variable without.
+
+    >>> from types import SimpleNamespace
+    >>> from isa.affine import affine, polynomial
+    >>> i = SimpleNamespace(number=3, name="i", lower=0, upper=7)
+    >>> form = 8 * affine(i) + polynomial(Symbol("M", 1000))
+    >>> evaluate(form, {"M": 40}, {3: 2})
+    56
     """
     if isinstance(value, int):
         return value
@@ -68,7 +75,16 @@ def refused(symbol: Symbol, value: int, where: str = "") -> NeuronError:
 
 
 def bind(value: Any, binding: Mapping[str, int]) -> Any:
-    """The form with every launch symbol replaced by its value: an int, or an Affine of ints."""
+    """The form with every launch symbol replaced by its value: an int, or an Affine of ints.
+    Raises what `evaluate` raises.
+
+    >>> from types import SimpleNamespace
+    >>> from isa.affine import affine, polynomial
+    >>> i = SimpleNamespace(number=3, name="i", lower=0, upper=7)
+    >>> form = 8 * affine(i) + polynomial(Symbol("M", 1000))
+    >>> bind(form, {"M": 40})
+    8*%r3 + 40
+    """
     if isinstance(value, Affine):
         terms = tuple((v, c) for v, old in value.terms if (c := evaluate(old, binding)))
         constant = evaluate(value.constant, binding)
@@ -77,7 +93,15 @@ def bind(value: Any, binding: Mapping[str, int]) -> Any:
 
 
 def substitute(value: Any, replacements: Mapping[int, Any]) -> Any:
-    """The form with variables (by number) replaced by ints, Polynomials or Affines."""
+    """The form with variables (by number) replaced by ints, Polynomials or Affines.
+
+    >>> from types import SimpleNamespace
+    >>> from isa.affine import affine, polynomial
+    >>> i = SimpleNamespace(number=3, name="i", lower=0, upper=7)
+    >>> form = 8 * affine(i) + polynomial(Symbol("M", 1000))
+    >>> substitute(form, {3: 2})
+    M + 16
+    """
     if not isinstance(value, Affine):
         return value
     result: Any = value.constant
@@ -91,7 +115,15 @@ def substitute(value: Any, replacements: Mapping[int, Any]) -> Any:
 
 
 def symbols_of(value: Any) -> set[Symbol]:
-    """All launch symbols that a form depends on (not those of its variables' bounds)."""
+    """All launch symbols that a form depends on (not those of its variables' bounds).
+
+    >>> from types import SimpleNamespace
+    >>> from isa.affine import affine, polynomial
+    >>> i = SimpleNamespace(number=3, name="i", lower=0, upper=7)
+    >>> form = 8 * affine(i) + polynomial(Symbol("M", 1000))
+    >>> [symbol.name for symbol in symbols_of(form)]
+    ['M']
+    """
     found: set[Symbol] = set()
     work = [value]
     while work:
@@ -110,15 +142,27 @@ def symbols_of(value: Any) -> set[Symbol]:
 
 
 def structure(value: Any) -> Any:
-    """A hashable picture of an int or a form: equal ones are of identical forms, and comparing them
-    never asks for a decision."""
+    """A key of an int or a form, equal for identical forms; comparing keys never asks for a
+    decision.
+
+    >>> from isa.affine import polynomial
+    >>> M = polynomial(Symbol("M", 1000))
+    >>> structure(M + 1) == structure(1 + M)
+    True
+    """
     if type(value) is int:
         return value
     return value.key if isinstance(value, Affine) else form_key(value)
 
 
 def identical(left: Any, right: Any) -> bool:
-    """Whether two forms have the same structure; never asks for a decision."""
+    """Whether two forms have the same structure; never asks for a decision.
+
+    >>> from isa.affine import polynomial
+    >>> M = polynomial(Symbol("M", 1000))
+    >>> identical(M + 1, 1 + M), identical(M, 8)
+    (True, False)
+    """
     if isinstance(left, Affine):
         return isinstance(right, Affine) and left.key == right.key
     if isinstance(left, Polynomial):

@@ -366,6 +366,8 @@ def collective_permute_implicit_current_processing_rank_id(
 def rank_id(name: str | None = None) -> VirtualRegister:
     """A register with the number of this rank; 0 unless `simulate_ranks` runs the kernel.
 
+    Raises no-tracer outside a kernel.
+
     Source: SDK nki/api/nki/collectives/__init__.py (rank_id).
 
     >>> import numpy as np, nki.collectives as ncc, nki.isa as nisa, nki.language as nl

@@ -42,6 +42,9 @@ def all_gather_v(
     (first column only), row 2 gets the received counts unless `recv_counts_known`; dst has equal
     slots. For groups of four ranks with two cores each (LNC=2), without `has_rdispls`.
 
+    Raises not-supported (other groups, cores or has_rdispls), shape-mismatch (metadata),
+    out-of-bounds (counts and displacements), value-not-allowed, wrong-memory, deadlock.
+
     Source: SDK nki/api/nki/collectives/__init__.py (all_gather_v).
 
     >>> import numpy as np, nki, nki.collectives as ncc, nki.language as nl
@@ -84,6 +87,9 @@ def all_to_all_v(
 ) -> None:
     """Every rank sends each other one a chunk of its own length; see `all_gather_v`, with a count
     and a displacement for every destination in rows 0 and 1.
+
+    Raises generation (has_rdispls before trn3), shape-mismatch (metadata), out-of-bounds (counts
+    and displacements), value-not-allowed, wrong-memory, deadlock.
 
     Source: SDK nki/api/nki/collectives/__init__.py (all_to_all_v).
 

@@ -38,7 +38,22 @@ such a `SourceLocation`, or None."""
 
 
 class NkiInstruction(NoResult, Op):
-    """An operation as the author sees it: the handle that every `nki.isa` call returns."""
+    """An operation as the author sees it: the handle that every `nki.isa` call returns.
+
+    Source: SDK nki/api/nki/isa/__init__.py (NkiInstruction).
+
+    >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+    >>> @nki.jit
+    ... def kernel(a):
+    ...     tile = nl.load(a)
+    ...     first = nisa.memset(dst=tile[:, 0:1], value=1.0)
+    ...     nisa.memset(dst=tile[:, 1:2], value=2.0).depends_on(first)
+    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nl.store(out, tile)
+    ...     return out
+    >>> print(kernel(np.zeros((1, 3), np.float32)))
+    [[1. 2. 0.]]
+    """
 
     __slots__ = ()
 

@@ -30,6 +30,9 @@ class Register:
     """A virtual 32-bit register: `register_alloc`, or the variable of a loop.
 
     `lower` and `upper` bound a loop variable's values (inclusive), None where unknown.
+
+    >>> Register(3, "i", lower=0, upper=7)
+    %r3
     """
 
     number: int
@@ -55,6 +58,10 @@ class Tensor:
     or an index form over registers. Then it has no memory of its own, and shows bytes of the other
     tensor in its own shape and dtype. Accesses have to stay within its bounds. `divided` says that
     others lie within this one.
+
+    >>> tile = Tensor(0, "tile", Memory.sbuf, "float32", (128, 64), copy=1)
+    >>> tile, tile.pitch, bytes_of(tile)
+    (<sbuf tile.1 float32[128, 64]>, 64, 32768)
     """
 
     number: int
@@ -279,7 +286,16 @@ class TracedKernel:
     """A traced kernel. `parameters` are the input tensors in call order (None entries do not
     occur: arguments that are not tensors are part of the specialisation), `results` the output
     tensors in return order, `bodies` one node list per core. `facts` are what passes have found out
-    about the bodies, by names of theirs."""
+    about the bodies, by names of theirs.
+
+    >>> import nki, nki.language as nl
+    >>> def kernel(a):
+    ...     for row in nl.affine_range(2):
+    ...         nl.store(a[nl.ds(128 * row, 128), :], nl.load(a[nl.ds(128 * row, 128), :]))
+    >>> traced = nki.jit(kernel).trace(nki.TensorSpec((256, 8), nl.float32))
+    >>> traced.name, traced.parameter_names, len(traced.bodies), traced.results
+    ('kernel', ['a'], 1, [])
+    """
 
     name: str
     target: str
@@ -347,7 +363,16 @@ def _plain(nodes: Iterable[Node]) -> bool:
 
 
 def walk(nodes: Iterable[Node]) -> Iterator[Node]:
-    """Every node of a body, parents before their bodies."""
+    """Every node of a body, parents before their bodies.
+
+    >>> import nki, nki.language as nl
+    >>> def kernel(a):
+    ...     for row in nl.affine_range(2):
+    ...         nl.store(a[nl.ds(128 * row, 128), :], nl.load(a[nl.ds(128 * row, 128), :]))
+    >>> traced = nki.jit(kernel).trace(nki.TensorSpec((256, 8), nl.float32))
+    >>> [node.row.name for node in walk(traced.bodies[0])][:2]
+    ['storage_begin', 'dma_copy']
+    """
     for node in nodes:
         yield node
         if not isinstance(node, Op):

@@ -17,7 +17,17 @@ def compile_traced(
 ) -> CompiledKernel:
     """Lower traced tile IR and, unless NKI_CHECKS=0, prove that the program has no race.
 
-    `observe(stage, product)` sees what each stage makes (`nki.pipeline.STAGES`)."""
+    `observe(stage, product)` sees what each stage makes (`nki.pipeline.STAGES`).
+
+    Raises race, hbm-overflow, and what the passes raise.
+
+    >>> import nki, nki.language as nl
+    >>> def kernel(a):
+    ...     nl.store(a[0:128, :], nl.load(a[128:256, :]))
+    >>> traced = nki.jit(kernel).trace(nki.TensorSpec((256, 8), nl.float32))
+    >>> compile_traced(traced).program.name
+    'kernel'
+    """
     from nki.pipeline import compile_kernel
     from nki.verification.hbm_capacity import check_hbm
 
@@ -36,7 +46,20 @@ def compile_traced(
 
 
 def order_traced(traced: TracedKernel) -> CompiledKernel:
-    """Traced tile IR as it is, ready to run in the author's order."""
+    """Traced tile IR as it is, ready to run in the author's order.
+
+    Raises race (of several cores), hbm-overflow.
+
+    >>> import nki, nki.language as nl
+    >>> def kernel(a):
+    ...     nl.store(a[0:128, :], nl.load(a[128:256, :]))
+    >>> traced = nki.jit(kernel).trace(nki.TensorSpec((256, 8), nl.float32))
+    >>> import numpy as np
+    >>> a = np.arange(256 * 8, dtype=np.float32).reshape(256, 8)
+    >>> order_traced(traced)(a)
+    >>> a[0, 0].item()
+    1024.0
+    """
     from nki.reference.in_order import in_order
     from nki.verification.hbm_capacity import check_hbm
 

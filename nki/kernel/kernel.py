@@ -311,7 +311,15 @@ def check_cores(cores: int, target: Target) -> None:
 
 
 def as_kernel(kernel: Any) -> Kernel:
-    """The kernel itself, or a plain function wrapped as one."""
+    """The kernel itself, or a plain function wrapped as one.
+
+    Raises what `nki.jit` raises.
+
+    >>> def nothing(a): ...
+    >>> kernel = as_kernel(nothing)
+    >>> kernel.function is nothing, as_kernel(kernel) is kernel
+    (True, True)
+    """
     if isinstance(kernel, Kernel):
         return kernel
     if isinstance(kernel, functools.partial) and isinstance(kernel.func, Kernel):

@@ -68,7 +68,16 @@ def simulate(
 
 
 class Simulation:
-    """What `nki.simulate` returns: call it, or launch it on cores with `[lnc]` first."""
+    """What `nki.simulate` returns: call it, or launch it on cores with `[lnc]` first.
+
+    >>> import numpy as np, nki, nki.language as nl
+    >>> def halves(a):
+    ...     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nl.store(out, nl.multiply(nl.load(a), 0.5))
+    ...     return out
+    >>> print(nki.simulate(halves, mode="eager")(np.ones((1, 2), np.float32)))
+    [[0.5 0.5]]
+    """
 
     def __init__(self, kernel: Kernel, mode: str | None = None, backend: str | None = None) -> None:
         functools.update_wrapper(self, kernel, updated=())

@@ -21,6 +21,10 @@ class Measurement:
     compiled, and is empty otherwise. `setting` has the arguments that a sweep chose.
 
     `total_ns` and `overhead_ns` as in `Profile`; `device_ns` is their sum.
+
+    >>> found = Measurement("add", "trn2", {"rows": 128}, total_ns=2500.0, overhead_ns=9400.0)
+    >>> found.total_us, found.device_ns
+    (2.5, 11900.0)
     """
 
     kernel: str

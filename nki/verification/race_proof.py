@@ -31,7 +31,17 @@ SIZES = 32
 @refuses_malformed
 def verify_program(program: Program) -> bool:
     """Raise NeuronError race unless the happens-before check proves the program, for all sizes of
-    `representative_sizes`. The message names both lines. Whether there was nothing to warn of."""
+    `representative_sizes`. The message names both lines. Whether there was nothing to warn of.
+
+    >>> from isa.files.text import assemble
+    >>> verify_program(assemble('''
+    ... .program "nothing" target=trn2
+    ... .core
+    ... .stream sync
+    ...   Halt
+    ... '''))
+    True
+    """
     in_step: list[Race] = []
     for sizes in representative_sizes(program):
         races = check(bind(program, sizes), limit=1, in_step=in_step)
@@ -99,6 +109,15 @@ def representative_sizes(program: Program) -> list[dict[str, int]]:
     symbols as small as possible; and all symbols grown together. Sets with the same trip counts are
     taken once. Those that guards refuse are left out. If all are refused, the largest is taken.
     Programs without symbols have one empty set.
+
+    >>> import nki, nki.language as nl
+    >>> def kernel(a):
+    ...     for row in nl.affine_range(0, a.shape[0], 128):
+    ...         nl.store(a[nl.ds(row, 128), :], nl.load(a[nl.ds(row, 128), :]))
+    >>> M = nki.symbol("M", multiple_of=128, max=512)
+    >>> compiled = nki.compile(nki.jit(kernel), nki.TensorSpec((M, 8), nl.float32))
+    >>> sorted(sizes["M"] for sizes in representative_sizes(compiled.program))
+    [128, 256, 384, 512]
     """
     if not program.symbols:
         return [{}]

@@ -15,7 +15,14 @@ TimelineSpan = tuple[float, float, int, int]
 
 
 class Spans:
-    """Many spans in little memory, in order of time."""
+    """Many spans in little memory, in order of time.
+
+    Start and end in ns.
+
+    >>> import numpy as np
+    >>> [list(span) for span in Spans.of(*np.array([[0, 5], [4, 9], [0, 1], [0, 0]]))]
+    [[0.0, 4.0, 0, 0], [5.0, 9.0, 1, 0]]
+    """
 
     __slots__ = ("end", "index", "iteration", "start")
 
@@ -142,6 +149,18 @@ class Timeline:
     `total_ns`: until the last instruction and transfer have completed. `overhead_ns`: fixed cost of
     starting and stopping a kernel on the device, not part of `total_ns`. `critical`: where the time
     goes along the critical path, `worked` how long anything was active, if the path was kept.
+
+    >>> from isa.files.text import assemble
+    >>> from simulator.timing import simulate
+    >>> timeline = simulate(assemble('''
+    ... .program "nothing" target=trn2
+    ... .core
+    ... .stream sync
+    ...   Nop
+    ...   Halt
+    ... '''))
+    >>> timeline.instructions, timeline.total_ns, timeline.cores[0].engines[Engine.sync].sequencer
+    (2, 68.0, 68.0)
     """
 
     target: str

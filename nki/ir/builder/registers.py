@@ -17,6 +17,19 @@ class VirtualRegister(Register):
     condition of `while register:`, and be a dynamic offset (`scalar_offset`, `nl.ds`). Its value
     is unknown while the kernel is traced, so Python arithmetic and `if` on it are errors. `frozen`
     registers (loop variables) cannot be written.
+
+    Source: SDK nki/api/nki/isa/__init__.py (VirtualRegister).
+
+    >>> import numpy as np, nki, nki.isa as nisa, nki.language as nl
+    >>> @nki.jit
+    ... def row_of(a, index):
+    ...     row = nisa.register_alloc(nl.load(index))
+    ...     out = nl.ndarray((1, 2), dtype=a.dtype, buffer=nl.shared_hbm)
+    ...     nl.store(out, nl.load(a[nl.ds(row, 1), :]))
+    ...     return out
+    >>> a = np.arange(6, dtype=np.float32).reshape(3, 2)
+    >>> print(row_of(a, np.array([[2]], np.int32)))
+    [[4. 5.]]
     """
 
     __slots__ = ("__weakref__", "frozen")

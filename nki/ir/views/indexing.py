@@ -31,6 +31,8 @@ from nki.ir.nodes import Access, Register
 class DynamicSlice:
     """`nl.ds(start, size)`: `size` elements from `start`, an int, a loop variable or a register.
 
+    Source: SDK nki/api/nki/language/__init__.py (ds).
+
     >>> import numpy as np, nki, nki.language as nl
     >>> @nki.jit
     ... def middle(a):

@@ -20,7 +20,7 @@ class NKIObject(metaclass=ABCMeta):  # noqa: B024 (abstract for `register` alone
     one that was not given raises AttributeError. Its attributes that are no fields, because they
     have no annotation, may be given as well. Public kernels rely on both (nki-library
     core/mlp/mlp_tkg/mlp_tkg_constants.py, `remainderIFused`; core/attention/attention_cte.py,
-    `SectionParams`).
+    `SectionParams`). Source: SDK nki/api/nki/language/__init__.py (NKIObject).
 
     >>> import dataclasses, nki.language as nl
     >>> nl.NKIObject(block=4).block

@@ -60,6 +60,8 @@ class NkiTensor(RuntimeViews, Shown, NoNumber):
     has one. `indirect_dim` is None for a view whose position is
     known, else the dimension that a run-time index moves, or -1 when that dimension is gone.
 
+    Source: SDK nki/api/nki/language/__init__.py (NkiTensor).
+
     >>> import numpy as np, nki, nki.language as nl
     >>> @nki.jit
     ... def kernel(a):
