@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -205,3 +206,46 @@ def test_a_group_norm_goes_through_memory_once() -> None:
     timeline = static_timeline(compile(group_norm(sizes), "trn2").kernel.program)
     least = 2 * 4 * math.prod(sizes) / 368
     assert timeline is not None and timeline.total_ns < 1.5 * least
+
+
+def hidden_layers(layers: int, rows: int, size: int, hidden: int) -> str:
+    """x + max(x u, 0) d for each layer, in bf16, with sums in fp32."""
+    lines, x = [f" x0 = bf16[{rows},{size}] parameter(0)"], "x0"
+    lines += [" zero = bf16[] constant(0)", f" z = bf16[{rows},{hidden}] broadcast(zero)"]
+    lines[-1] += ", dimensions={}"
+    contracted = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    for n in range(layers):
+        lines += [
+            f" u{n} = bf16[{size},{hidden}] parameter({2 * n + 1})",
+            f" d{n} = bf16[{hidden},{size}] parameter({2 * n + 2})",
+            f" a{n} = bf16[{rows},{hidden}] dot({x}, u{n}), {contracted}",
+            f" h{n} = bf16[{rows},{hidden}] maximum(a{n}, z)",
+            f" b{n} = bf16[{rows},{size}] dot(h{n}, d{n}), {contracted}",
+            f" {'ROOT ' * (n + 1 == layers)}x{n + 1} = bf16[{rows},{size}] add({x}, b{n})",
+        ]
+        x = f"x{n + 1}"
+    return "HloModule layers\nENTRY e {\n" + "\n".join(lines) + "\n}"
+
+
+def test_a_chain_of_products_is_cut_where_weights_have_no_more_room() -> None:
+    """Weights of five layers take 160 KiB of a partition, more than rows leave. Hidden rows stay on
+    chip all the same: only rows between two groups, of a few KiB each, go through memory."""
+    layers, rows, size, hidden = 5, 1024, 512, 2048
+    stages: dict[str, Any] = {}
+    compiled = compile(
+        parse_text(hidden_layers(layers, rows, size, hidden)),
+        "trn2",
+        observe=lambda stage, made: stages.setdefault(stage, made),
+    )
+    ops = [op for body in stages["trace"].bodies for op in operations(body) if op.row is DmaCopy]
+    stored = [op.fields["dst"] for op in ops if not op.fields["dst"].storage.memory.on_chip]
+    assert sum(math.prod(view.shape) for view in stored) <= layers * rows * size
+    rng = np.random.default_rng(5)
+    shapes = [(rows, size), *[(size, hidden), (hidden, size)] * layers]
+    x, *weights = ((rng.standard_normal(shape) / 32).astype(ml_dtypes.bfloat16) for shape in shapes)
+    (found,) = compiled(x, *weights)
+    wide = x.astype(np.float64)
+    for up, down in zip(weights[::2], weights[1::2]):
+        wide = wide + np.maximum(wide @ up.astype(np.float64), 0) @ down.astype(np.float64)
+    scale = np.abs(wide).max()
+    np.testing.assert_allclose(found.astype(np.float64), wide, 0, layers * scale / 128)

@@ -255,29 +255,66 @@ def _best(
     best: tuple[float, RowGroupEmitter] | None = None
     window = steps[:_WINDOW]
     for counts in _counts(window):
-        for group in _grown(device, window, counts):
-            rows = RowGroupEmitter(device, group, uses)
-            if (len(group.members) > 1 or rows.finds() or rows.leaves()) and rows.fits():
+        for start in members_of(device, window[0], counts):
+            rows = _fitting(device, start, window[1:], uses, *counts)
+            if rows is None:
+                continue
+            if len(rows.group.members) > 1 or rows.finds() or rows.leaves():
                 saved = saved_ns(rows)
                 if saved > 0 and (best is None or saved > best[0]):
                     best = saved, rows
     return None if best is None else best[1]
 
 
-def _grown(device: DeviceProgram, steps: Sequence[Any], counts: tuple[int, ...]) -> Iterator[Group]:
-    """Groups of the first steps, for each dimension that the first one's rows may be."""
-    first, *others = steps
-    for start in members_of(device, first, counts):
-        group = Group(counts)
-        if not group.takes(start):
+def _fitting(
+    device: DeviceProgram, start: Member, steps: Sequence[Any], uses: Counter[Buffer], *counts: int
+) -> RowGroupEmitter | None:
+    """The longest group that begins with a member and has room on chip. Where all that may follow
+    does not fit, it ends before the product where the least is cut through: rows that would not
+    leave the chip. None where there is no such group."""
+    group = _grown(device, start, steps, counts)
+    if group is None:
+        return None
+    whole = RowGroupEmitter(device, group, uses)
+    if whole.fits():
+        return whole
+    found: RowGroupEmitter | None = None
+    least = math.inf
+    for number, member in enumerate(group.members):
+        if not number or not isinstance(member, RowProduct):
             continue
-        waiting: list[Any] = []
-        for step in others:
-            if any(group.takes(member) for member in members_of(device, step, counts)):
-                group.skipped += waiting
-                waiting = []
-            elif len(waiting) < _SKIPPED and group.may_follow(device, step):
-                waiting.append(step)
-            else:
-                break
-        yield group
+        shorter = _grown(device, start, steps, counts, number)
+        assert shorter is not None
+        rows = RowGroupEmitter(device, shorter, uses)
+        if not rows.fits():
+            break
+        cut = whole.inside & shorter.written - rows.inside
+        size = sum(group.steps[b] * item_size(group.types[b]) for b in cut)
+        if size <= least:
+            found, least = rows, size
+    return found
+
+
+def _grown(
+    device: DeviceProgram,
+    start: Member,
+    steps: Sequence[Any],
+    counts: tuple[int, ...],
+    most: int = _WINDOW,
+) -> Group | None:
+    """The group of a first member and of steps that follow, of so many at most."""
+    group = Group(counts)
+    if not group.takes(start):
+        return None
+    waiting: list[Any] = []
+    for step in steps:
+        if len(group.members) == most:
+            break
+        if any(group.takes(member) for member in members_of(device, step, counts)):
+            group.skipped += waiting
+            waiting = []
+        elif len(waiting) < _SKIPPED and group.may_follow(device, step):
+            waiting.append(step)
+        else:
+            break
+    return group

@@ -36,8 +36,8 @@ SAMPLE = 2048
 """Operations whose order decides for a longer stretch, or for a piece of one."""
 
 PIECE = 4 * SAMPLE
-"""Operations of a piece of a stretch: what comes later may do something else than its beginning.
-Without a loop around it each piece has an order of its own."""
+"""Operations of a piece of a longer stretch: what comes later may do something else than its
+beginning, so each piece has an order of its own."""
 
 BOUND = 1.03
 """The part of the time of the busiest engine up to which an order is good enough."""
@@ -160,10 +160,11 @@ class _PipelinedBody:
         for part in _parts(nodes):
             if isinstance(part, list):
                 alone = len(part) == len(nodes) or not variables
-                pieces = self._pieces(part, self.position) if around is None else [part]
-                for piece in pieces:
+                # Trips of a loop whose body is long overlap little: a piece is as without a loop.
+                loop = around if isinstance(around, Loop) and len(part) <= PIECE else None
+                for piece in self._pieces(part, self.position):
                     if alone and not isinstance(around, While):
-                        result += self._stretch(piece, variables, around)
+                        result += self._stretch(piece, variables, loop)
                     else:
                         self.position += _steps(piece)
                         result += piece
@@ -215,7 +216,7 @@ class _PipelinedBody:
     def _order(self, stretch: Movable) -> _Order:
         """The order that takes the least time."""
         if len(stretch.operations) > SAMPLE:
-            return self._order_by_samples(stretch)
+            return self._order_by_sample(stretch)
         # Up to a window the author's order, as it is scheduled later, is estimated to take as long.
         if stretch.around is not None and len(stretch.operations) > WINDOW:
             likely = stretch.order(WINDOWS[0])
@@ -225,23 +226,12 @@ class _PipelinedBody:
         faster = self._faster(stretch)
         return None if faster is None else faster.numbers
 
-    def _order_by_samples(self, stretch: Movable) -> _Order:
-        """The order of a long stretch, by the first of its pieces whose beginning takes less time
-        in another order than the author's: if that is a later one, all is to be estimated to take
-        less time so."""
-        start = 0
-        for piece in self._pieces(stretch.operations, stretch.start):
-            sample = stretch.part(start, min(SAMPLE, len(piece)))
-            start += len(piece)
-            if len(piece) < SAMPLE // 2 or self._keeps_busy(sample):
-                continue
-            faster = self._faster(sample)
-            if faster is not None:
-                order = stretch.order(faster.window)
-                if start > len(piece) and order.spent >= GAIN * stretch.order(WINDOW).spent:
-                    return None
-                return order.numbers
-        return None
+    def _order_by_sample(self, stretch: Movable) -> _Order:
+        """The order of a long stretch, if its beginning takes less time in it than in the
+        author's."""
+        sample = stretch.part(0, SAMPLE)
+        faster = None if self._keeps_busy(sample) else self._faster(sample)
+        return None if faster is None else stretch.order(faster.window).numbers
 
     def _faster(self, stretch: Movable) -> Found | None:
         """An order that takes less time than the author's by the event model, if one does. Where no
