@@ -63,3 +63,22 @@ def test_few_columns_are_shared_evenly() -> None:
     """Of 25 columns one engine had 16, which takes 83 us."""
     x = values((1890, 183, 25))
     assert compile(parse_text(graph(x.shape)), "trn2").profile(x)[-1].total_ns < 65e3
+
+
+def test_sums_over_partitions_lose_little() -> None:
+    """Squares of 2048 rows: where all partitions were added one after another, the error was 1.6e-7
+    of the sum, and a variance that cancels lost so much more."""
+    text = """HloModule m
+plus { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT s = f32[] add(a, b) }
+ENTRY e {
+ x = f32[2048,256] parameter(0)
+ squares = f32[2048,256] multiply(x, x)
+ zero = f32[] constant(0)
+ ROOT r = f32[256] reduce(squares, zero), dimensions={0}, to_apply=plus
+}"""
+    x = np.random.default_rng(3).standard_normal((2048, 256), np.float32) + np.float32(4)
+    (found,) = compile(parse_text(text), "trn2")(x)
+    wanted = (x.astype(np.float64) ** 2).sum(0)
+    assert np.sqrt(np.mean((found / wanted - 1) ** 2)) < 1e-7

@@ -29,7 +29,7 @@ from graph_compiler.lower.nests.evaluation import as_tile, evaluate
 from graph_compiler.lower.nests.nest import Axis, numbers
 from graph_compiler.lower.nests.operands import NestOperand, StoredOperand, stored
 from graph_compiler.lower.nests.plans import types_of
-from graph_compiler.lower.nests.row_folds import ENGINE_FOLDS, Folding
+from graph_compiler.lower.nests.row_folds import ENGINE_FOLDS, Folding, sums_across
 from graph_compiler.lower.sizes import DTYPES, PARTITIONS, QUARTER, QUARTERS, SUMS
 from graph_compiler.schedule.steps import Place, item_size
 from isa.alu import ALU
@@ -376,21 +376,14 @@ class _Totals:
         kept, groups, width = self.kept, self.total.shape[0] // self.kept, self.total.shape[1]
         if groups == 1 or self.apart:
             return self.total
-        result = self.device.tile((kept, width), "float32")
         if kept > 1:
+            result = self.device.tile((kept, width), "float32")
             parts = [self.total[group * kept : (group + 1) * kept] for group in range(groups)]
             self._combine(result, parts[0], parts[1], Engine.vector)
             for part in parts[2:]:
                 self._combine(result, result, part, Engine.vector)
             return result
-        ones = self.ones["float32"][:groups]
-        for start in range(0, width, SUMS):
-            place = slice(start, min(start + SUMS, width))
-            bank = self.device.tile((1, place.stop - start), "float32", Memory.psum)
-            moving = self.total[:, place]
-            self.device.builder.emit("nc_matmul", dst=bank, stationary=ones, moving=moving)
-            self.device.builder.emit("tensor_copy", dst=result[:, place], src=bank)
-        return result
+        return sums_across(self.device, self.total, self.ones["float32"])
 
 
 def _moved(offsets: tuple[Any, ...], axis: Axis, index: Any) -> tuple[Any, ...]:

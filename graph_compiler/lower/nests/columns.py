@@ -20,7 +20,7 @@ from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.nests.nest import Axis, axes_of, divisor, even
 from graph_compiler.lower.nests.plans import plan, tiling_room, types_of
 from graph_compiler.lower.nests.row_folds import ENGINE_FOLDS
-from graph_compiler.lower.sizes import BANKS, PARTITIONS, QUARTERS, SUMS
+from graph_compiler.lower.sizes import BANKS, HALF, PARTITIONS, QUARTER, QUARTERS, SUMS
 from graph_compiler.schedule.steps import item_size
 from graph_compiler.schedule.views import row_major
 from isa.enums import Engine
@@ -287,15 +287,17 @@ def _cost(device: DeviceProgram, loop: LoopNest, sides: ColumnDimensions, shares
         + _OPERATION * (steps + some.height.bit_length() + some.height.bit_count() - 1)
         for some in tiles
     ]
-    across = 0.0  # ns a column
+    across, operations = 0.0, 1  # ns a column
     if summed:
         across = 2 / clock / QUARTERS  # out of PSUM, and rounded
     elif shares.groups > 1 and _by_product(loop, shares.kept):
-        across = 4 / fast + 1 / clock
+        added = shares.groups > HALF
+        quarters = -(-min(shares.groups, HALF) // QUARTER)
+        across, operations = 2 * quarters / fast + (1 + added) / clock, 1 + added
     elif shares.groups > 1 and not apart:
         across = shares.groups / clock
     vector = sum(own * some.number for own, some in zip(work, tiles))
-    vector = blocks * (vector + shares.width * across + _OPERATION)
+    vector = blocks * (vector + shares.width * across + operations * _OPERATION)
     tensor = blocks * shares.width * (sides.rows.count / shares.groups) / fast if summed else 0.0
     hidden = transfers / blocks * end / shares.width
     fixed = loads[0] * (1.0 + target.dma_load_lag.value) + work[0] * end / shares.width

@@ -11,6 +11,7 @@ from graph_compiler.hlo.types import PRIMITIVE_TYPES
 from graph_compiler.host_kernels.elements import ElementStep
 from graph_compiler.host_kernels.loops import IDENTITIES
 from graph_compiler.host_kernels.registers import kind
+from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.nests.evaluation import (
     as_tile,
     computed,
@@ -20,7 +21,7 @@ from graph_compiler.lower.nests.evaluation import (
 )
 from graph_compiler.lower.nests.nest import NestTile, Tiling, each_tile, full_pattern
 from graph_compiler.lower.nests.operands import NestOperand, StoredOperand
-from graph_compiler.lower.sizes import DTYPES
+from graph_compiler.lower.sizes import DTYPES, HALF, QUARTER, SUMS
 from isa.alu import ACTIVATIONS as FUNCTIONS
 from isa.alu import ALU
 from isa.enums import Memory
@@ -40,9 +41,6 @@ _CHOOSING = frozenset({"maximum", "minimum"})
 
 _FEW = 256
 """Elements of a row up to which widening one takes as long as folding them in 16 bits saves."""
-
-_COLUMNS = 512
-"""Columns that move through the tensor engine at a time."""
 
 
 class Folding:
@@ -182,17 +180,10 @@ class Folding:
 
     def _summed_across(self, total: NkiTensor) -> NkiTensor:
         """[rows, ...] summed over the rows, by the tensor engine: a product with ones."""
-        device, rows, count = self.device, total.shape[0], math.prod(total.shape[1:])
-        ones = nl.full((rows, 1), 1.0, dtype="float32", buffer=nl.sbuf)
-        flat = total.reshape((rows, count))
-        result = device.tile((1, count), "float32")
-        for start in range(0, count, _COLUMNS):
-            size = min(_COLUMNS, count - start)
-            bank = device.tile((1, size), "float32", Memory.psum)
-            part = flat[:, start : start + size]
-            device.builder.emit("nc_matmul", dst=bank, stationary=ones, moving=part)
-            device.builder.emit("tensor_copy", dst=result[:, start : start + size], src=bank)
-        return result.reshape((1, *total.shape[1:]))
+        rows, count = total.shape[0], math.prod(total.shape[1:])
+        ones = nl.full((min(rows, HALF), 1), 1.0, dtype="float32", buffer=nl.sbuf)
+        sums = sums_across(self.device, total.reshape((rows, count)), ones)
+        return sums.reshape((1, *total.shape[1:]))
 
     @property
     def _begins_with_identity(self) -> bool:
@@ -213,6 +204,33 @@ class Folding:
         shape = (total.shape[0], *[1] * (len(total.shape) - 1))
         start = initial.leaf([(0, size) for size in shape], 0)
         return computed(self.step._replace(type=self.type), [_wide(start, self.work), total])
+
+
+def sums_across(device: DeviceProgram, values: NkiTensor, ones: NkiTensor) -> NkiTensor:
+    """[1, columns] of the sums of [partitions, columns], whose first half they are added to.
+
+    The tensor engine adds one partition after another, which rounds the sum of 128 three times as
+    much as this: a half added to the other, and the sums of quarters.
+    """
+    rows, columns = values.shape
+    if rows > HALF:
+        first, second = values[: rows - HALF], values[HALF:]
+        device.builder.emit("tensor_tensor", dst=first, data1=first, data2=second, op=ALU["add"])
+    result = device.tile((1, columns), "float32")
+    for start in range(0, columns, SUMS):
+        place = slice(start, min(start + SUMS, columns))
+        bank = device.tile((1, place.stop - start), "float32", Memory.psum)
+        for quarter in range(0, min(rows, HALF), QUARTER):
+            part = slice(quarter, min(quarter + QUARTER, rows))
+            device.builder.emit(
+                "nc_matmul",
+                dst=bank,
+                stationary=ones[part],
+                moving=values[part, place],
+                is_stationary_onezero=True,
+            )
+        device.builder.emit("tensor_copy", dst=result[:, place], src=bank)
+    return result
 
 
 def fold_halves(
