@@ -195,6 +195,7 @@ def compile(
     from graph_compiler.storage.arena import ShareArenas, local_bytes
     from nki import progress, settings
     from nki.kernel import compile_traced
+    from nki.passes.order.schedule import SPACED
 
     module_argument(module, "compile")
     if not isinstance(options, (GraphOptions, type(None))):
@@ -207,11 +208,17 @@ def compile(
     check_target(wanted, chosen)
     admit(module, chosen, wanted)
 
+    spaced = False  # operations, in the best order
+
     def compiled(made: Assembled, observe: Callable[[str, Any], None]) -> Compiled:
         shared = ShareArenas(distance=_DISTANCE).run(made.kernel)
         admit_memory(shared, module, chosen)
         unshared = local_bytes(made.kernel)
-        return Compiled(module, compile_traced(shared, observe), unshared, made.notes)
+        before = SPACED.set(spaced)
+        try:
+            return Compiled(module, compile_traced(shared, observe), unshared, made.notes)
+        finally:
+            SPACED.reset(before)
 
     progress.stage("tile IR")
     made, others = _plans(module, chosen, wanted, kernels)
@@ -222,13 +229,15 @@ def compile(
         return first
     least = time
 
-    def tried(other: Assembled) -> None:
-        """Takes the place of the best one if it is faster."""
+    def tried(other: Assembled) -> bool:
+        """Whether it is faster than the best one, the place of which it takes then."""
         nonlocal best, made, least
         found = compiled(other, _unobserved)
         taken = _time(found)
-        if taken is not None and taken < least:
+        faster = taken is not None and taken < least
+        if taken is not None and faster:
             best, made, least = found, other, taken
+        return faster
 
     for number, (name, plan) in enumerate(others, start=2):
         with progress.part(f"plan {number} of {len(others) + 1} ({name})"):
@@ -242,6 +251,9 @@ def compile(
         if changed.kernel is not made.kernel:
             with progress.part(what), _if_it_fits():
                 tried(changed)
+    spaced = True
+    with progress.part("products that are further apart"):
+        spaced = tried(made)
     unseen = best is not first and observe is not _unobserved
     return compiled(made, observe) if unseen else best
 

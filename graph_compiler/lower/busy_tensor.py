@@ -23,8 +23,9 @@ from nki.passes.analysis.steps import ENGINE_INDEX
 LONGEST = 20_000.0
 """Ns of a wait that is filled, at most."""
 
-FILLED = 0.9
-"""The part of a wait that products fill."""
+FILLED = 0.75
+"""The part of a wait that products fill: halfway between what keeps the engine at its rate and all
+of it, as waits turn out shorter than estimated."""
 
 EARLY = 0.4
 """The part of a wait in which what is multiplied is made, at most: what comes later than estimated

@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isa.columns import Lists, starts_of
+from isa.enums import Engine
 from isa.target import TARGETS
+from nki.passes.analysis.steps import ENGINE_INDEX
 from nki.passes.order.list_schedule import NEVER, StretchTensors, list_schedule
 from nki.passes.order.schedule import timing_columns, waiting_ns
 
@@ -67,7 +69,22 @@ def test_what_follows_the_issue_of_an_operation_need_not_wait_until_it_is_over(w
     uses = StretchTensors.of([[]] * 4, [], np.zeros((1, 4), np.int64), *np.array([[100], [0]]))
     order, spent = listed(timings, *follow, uses, 8, work)
     assert order == [0, 1, 3, 2]
-    assert spent == 130.0 + 2 * SIGNAL
+    assert spent == 130.0 + SIGNAL
+
+
+@pytest.mark.parametrize("work", [1, list_schedule.worth])
+@pytest.mark.parametrize("engine", [Engine.tensor, Engine.vector])
+def test_products_do_not_wait_for_those_that_add_to_the_same_sums(engine, work):
+    """Three operations of an engine, each after the one before, which completes 100 ns after its
+    engine is free: products do not wait for that, nor for a signal. A fourth one, of another
+    engine, waits for the last."""
+    timings = [[(ENGINE_INDEX[engine], 10.0, 110.0, None, None)]] * 3
+    timings.append([(ENGINE_INDEX[Engine.scalar], 10.0, 10.0, None, None)])
+    follow = lists([[], [0], [1], [2]]), lists([[1], [2], [3], []])
+    uses = StretchTensors.of([[]] * 4, [], np.zeros((1, 4), np.int64), *np.array([[100], [0]]))
+    order, spent = listed(timings, *follow, uses, 8, work)
+    apart = 10.0 if engine is Engine.tensor else 110.0 + SIGNAL
+    assert (order, spent) == ([0, 1, 2, 3], 2 * apart + 110.0 + SIGNAL + 10.0)
 
 
 @pytest.mark.parametrize(("capacity", "order"), [(100, [0, 1, 2, 3]), (120, [0, 2, 1, 3])])

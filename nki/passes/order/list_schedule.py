@@ -67,6 +67,7 @@ def list_schedule(
     engines: Any,
     intervals: Any,
     completions: Any,
+    releases: Any,
     tables: Any,
     transfers: Any,
     dispatches: Any,
@@ -96,9 +97,10 @@ def list_schedule(
     time (`NEVER`: nobody asks). Returns how long the stretches take together.
 
     Operation n follows `before[before_starts[n] : before_starts[n + 1]]`, and `after` follow it:
-    when it is over, or, of ~m instead of m, when it is issued. It takes the times of kind
-    `kinds[n]` (`nki.passes.order.schedule.timing_columns`), and leaves the author's order by less
-    than `window` places. `order[p]` becomes the operation at place p.
+    when it is over, or, of ~m instead of m, when it is issued, or, on the same engine, at its
+    release. It takes the times of kind `kinds[n]` (`nki.passes.order.schedule.timing_columns`), and
+    leaves the author's order by less than `window` places. `order[p]` becomes the operation at
+    place p.
 
     Columns from `use_starts` to `held` are `StretchTensors`, of one stretch that begins at 0. A
     tensor begins early if, up to where the author begins it, there is room beside what is left
@@ -110,6 +112,7 @@ def list_schedule(
     count = len(order)
     needs = [0] * count
     ready = [0.0] * count
+    released = [0.0] * count
     issued = [0.0] * count
     scheduled = [0] * count
     rooms = len(capacity)
@@ -233,13 +236,19 @@ def list_schedule(
                             taken[memory] = False
                     begin = ready[number]
                 else:
+                    engine = engines[starts[kinds[number]]]
                     for one in range(before_starts[number], before_starts[number + 1]):
                         early = before[one]
-                        moment = ready[early] if early >= 0 else issued[~early]
+                        if early < 0:
+                            moment = issued[~early]
+                        elif engines[starts[kinds[early] + 1] - 1] == engine:
+                            moment = released[early]
+                        else:
+                            moment = ready[early]
                         if moment > begin:
                             begin = moment
                 # Put the operation on its engines.
-                done = begin
+                done = release = begin
                 kind = kinds[number]
                 for one in range(starts[kind], starts[kind + 1]):
                     engine = engines[one]
@@ -256,23 +265,32 @@ def list_schedule(
                         sent += dispatches[one]
                         dma = (sent if sent > dma else dma) + works[one]
                         end = dma + tails[one]
+                        own = end + signal
                     else:
                         end = start + completions[one]
+                        own = start + releases[one]
+                    if own > release:
+                        release = own
                     if end > done:
                         done = end
                 if done > total:
                     total = done
                 done += signal
+                if release > done:
+                    release = done
                 place += 1
                 if not listed:
-                    ready[number] = done
+                    ready[number], released[number] = done, release
                     continue
+                engine = engines[starts[kind + 1] - 1]
                 scheduled[number] = 1
                 order[place - 1] = number
                 for one in range(after_starts[number], after_starts[number + 1]):
                     follower, moment = after[one], done
                     if follower < 0:
                         follower, moment = ~follower, issued[number]
+                    elif engines[starts[kinds[follower]]] == engine:
+                        moment = release
                     if moment > ready[follower]:
                         ready[follower] = moment
                     needs[follower] -= 1

@@ -27,6 +27,7 @@ from nki.ir.nodes import (
 from nki.ir.rewrite import PLAIN, form_registers
 from nki.passes.analysis.content import Content, kept
 from nki.passes.lower import lower
+from nki.passes.order.schedule import SPACED
 from nki.passes.place.allocate import in_order
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def modelled(kernel: TracedKernel, nodes: Sequence[Node]) -> Modelled | None:
     values = launch_sizes(kernel, nodes)
     if values is None:
         return None
-    key = kernel.target, *values.items(), *Content().of(nodes)
+    key = kernel.target, SPACED.get(), *values.items(), *Content().of(nodes)
     return kept("time", key, lambda: _simulated(kernel, nodes, values))
 
 

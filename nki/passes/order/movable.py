@@ -221,10 +221,11 @@ class Movable:
 
     @cached_property
     def orders(self) -> list[Found]:
-        """The orders with `WINDOWS`, the one first that is estimated to take the least time."""
+        """The orders with `WINDOWS`, the one first that is estimated to take the least time: of
+        those that take as long that with the smaller window, in which less is on chip at a time."""
         # With fewer operations than the smaller window has, both give one order.
         windows = WINDOWS if len(self.operations) > min(WINDOWS) else WINDOWS[:1]
-        return sorted(map(self.order, windows), key=attrgetter("spent"))
+        return sorted(map(self.order, windows), key=attrgetter("spent", "window"))
 
 
 def timed_trips(node: Loop) -> int:

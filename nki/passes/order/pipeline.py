@@ -25,7 +25,7 @@ from nki.ir.rewrite import with_body
 from nki.passes.analysis.content import kept
 from nki.passes.order.modelled import from_outside, launch_sizes, modelled_ns
 from nki.passes.order.movable import WINDOWS, Found, Live, Movable
-from nki.passes.order.schedule import WINDOW, busy_ns, costs_of
+from nki.passes.order.schedule import SPACED, WINDOW, busy_ns, costs_of
 from nki.passes.place.allocate import in_order, turns
 from nki.passes.place.live_ranges import LiveRanges, ranges_of
 
@@ -204,7 +204,8 @@ class _PipelinedBody:
         if len(operations) > SAMPLE:
             order = self._order(stretch)
         else:
-            key = self.kernel.target, self.share, WINDOWS, BOUND, GAIN, SURE, stretch.form()
+            facts = self.kernel.target, self.share, SPACED.get(), WINDOWS, BOUND, GAIN, SURE
+            key = *facts, stretch.form()
             order = kept("order", key, lambda: self._order(stretch))
         if order is None:
             return nodes
@@ -247,11 +248,10 @@ class _PipelinedBody:
             # Without a loop around, what is modelled takes no less than the list schedule thinks,
             # or so much less than the author's order that this makes no difference.
             if stretch.around is None and order.spent >= GAIN * author:
-                return None
-            spent = modelled_ns(self.kernel, stretch.modelled(order.numbers))
-            if spent is None:
                 continue
-            return order if spent < GAIN * author else None
+            spent = modelled_ns(self.kernel, stretch.modelled(order.numbers))
+            if spent is not None and spent < GAIN * author:
+                return order
         return None
 
     def _keeps_busy(self, sample: Movable) -> bool:

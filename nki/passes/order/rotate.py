@@ -29,6 +29,7 @@ from nki.passes.order.independent import independent
 from nki.passes.order.modelled import Modelled, launch_sizes, modelled, some_trips
 from nki.passes.order.pipeline import pipelined
 from nki.passes.order.queues import spread
+from nki.passes.order.schedule import SPACED
 from nki.passes.order.trips import at_most_once, most_trips, trip_count
 from nki.passes.place.allocate import in_order, turns
 from nki.passes.place.live_ranges import ranges_of
@@ -131,7 +132,15 @@ class _Rotation(NamedTuple):
         wanted = [n for n in COPIES if n <= most]
         if not wanted:
             return 1
-        facts = self.kernel.target, *self.kernel.symbols, node.step, node.unroll, trips, *wanted
+        facts = (
+            self.kernel.target,
+            SPACED.get(),
+            *self.kernel.symbols,
+            node.step,
+            node.unroll,
+            trips,
+            *wanted,
+        )
         form = Content({node.variable: "around"}).of(body)
         paying = partial(self._paying, node, body, numbering, trips, wanted)
         return kept("copies", (*facts, form), paying)

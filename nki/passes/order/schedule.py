@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -31,6 +32,7 @@ from isa.columns import (
     numbered_lists,
     starts_of,
 )
+from isa.enums import Engine
 from isa.fields import Kind
 from isa.spec import Instruction
 from isa.target import Target
@@ -40,13 +42,18 @@ from nki.passes.analysis.dependences import Dependences
 from nki.passes.analysis.engine_state import carries
 from nki.passes.analysis.steps import ENGINE_INDEX, ENGINES, Step
 from nki.passes.emit.addresses import Addresses
-from nki.passes.order.list_schedule import NO_TENSORS, list_schedule
+from nki.passes.order.list_schedule import NEVER, NO_TENSORS, list_schedule
 
 WINDOW = 128
 """Operations that may be overtaken at once."""
 
 GAIN = 0.98
 """The part of the author's time below which a new order is taken."""
+
+SPACED: ContextVar[bool] = ContextVar("spaced", default=False)
+"""Whether products that add to the same sums are ordered as if each had to wait for the one before,
+so that others come between. They need not, but a list schedule takes what may begin first, and
+either order may turn out to be the faster one."""
 
 Timing = Sequence[tuple[int, float, float, tuple[float, float, float] | None, str | None]]
 """Of each step of an operation (engine, interval, completion, transfer, table), in ns: the transfer
@@ -281,7 +288,8 @@ def waiting_ns(target: Target) -> tuple[float, float]:
 
 def timing_columns(timings: Sequence[Timing]) -> list[Any]:
     """Timings in columns: where each starts, then step by step the engine, the interval, the
-    completion, the activation table (-1: none), and of the transfer whether there is one, the
+    completion, the release (when what follows on the same engine may begin, if that is sooner than
+    others may), the activation table (-1: none), and of the transfer whether there is one, the
     dispatch, the work and the tail."""
     steps = [step for timing in timings for step in timing]
     tables: dict[str | None, int] = {None: -1}
@@ -292,9 +300,20 @@ def timing_columns(timings: Sequence[Timing]) -> list[Any]:
         np.array([engine for engine, *_ in steps], np.int64),
         np.array([interval for _, interval, *_ in steps], np.float64),
         np.array([completion for _, _, completion, *_ in steps], np.float64),
+        np.array(list(map(_release, steps)), np.float64),
         np.array([tables.setdefault(table, len(tables)) for *_, table in steps], np.int64),
         np.array([transfer is not None for *_, transfer, _ in steps], np.bool_),
         dispatch.copy(),
         work.copy(),
         tail.copy(),
     ]
+
+
+def _release(step: Any) -> float:
+    """When what follows a step on its engine may begin. Products follow one another at once, also
+    where they add to the same sums (`simulator.timing.events`)."""
+    engine, interval, *_ = step
+    return float(interval) if engine == _TENSOR and not SPACED.get() else NEVER
+
+
+_TENSOR = ENGINE_INDEX[Engine.tensor]
