@@ -14,7 +14,7 @@ from isa.machine import control
 from isa.program import RegisterReference
 from isa.sequencer import CONDITIONS, OPERATIONS, trips, wrapped
 from isa.spec import Instruction
-from simulator.checks.marks import DEAD, EMPTY, MarkedRegion
+from simulator.checks.regions import DEAD, EMPTY, MarkedRegion
 from simulator.exchange import Message
 from simulator.oracle import fill_sentinel, load_register, store_register
 from simulator.row_table import RowTable

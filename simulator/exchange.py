@@ -14,7 +14,7 @@ from isa.access import AccessPattern
 from isa.cost_formula import elements
 from isa.errors import NeuronError
 from isa.spec import Instruction, Meeting
-from simulator.checks.marks import Tracked
+from simulator.checks.tracked import Tracked
 from simulator.views import Array, bits, dtype_name
 
 

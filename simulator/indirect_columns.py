@@ -19,7 +19,8 @@ import numpy as np
 from isa.enums import Engine
 from isa.fields import Role
 from isa.rules.indirection import group_of
-from simulator.checks.marks import CLEAN, INITIALISED, TAINTED, Tracked
+from simulator.checks.regions import CLEAN, INITIALISED, TAINTED
+from simulator.checks.tracked import Tracked
 from simulator.views import Array, bits
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from isa.errors import NeuronError
 from isa.gc_pause import collection_paused
 from isa.program import Program
-from simulator.checks.marks import CLEAN, INITIALISED, MIXED, MarkedRegion
+from simulator.checks.regions import CLEAN, INITIALISED, MIXED, MarkedRegion
 from simulator.device_state import Capacity, Device
 from simulator.execute import ControlTrace, LoadedProgram, ProgramExecutor, RunResult
 from simulator.native.loop.program import StoppedError

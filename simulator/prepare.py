@@ -24,7 +24,8 @@ from isa.machine.scalar import ACCUMULATORS
 from isa.program import RegisterReference
 from isa.spec import Instruction, MachineInstruction, Meeting
 from simulator.checks.initialised import Shadow
-from simulator.checks.marks import CLEAN, DEAD, MarkedRegion, Tracked
+from simulator.checks.regions import CLEAN, DEAD, MarkedRegion
+from simulator.checks.tracked import Tracked
 from simulator.checks.unset import UNSET, maybe_unset, unset_register
 from simulator.control import CONTROL
 from simulator.device_state import CoreState

@@ -59,12 +59,13 @@ def same_type(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> bool:
     )
 
 
-_UNSIGNED = {size: np.dtype(f"uint{8 * size}") for size in (1, 2, 4, 8)}
+UNSIGNED = {size: np.dtype(f"uint{8 * size}") for size in (1, 2, 4, 8)}
+"""Unsigned integers by their bytes."""
 
 
 def bits(view: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The same elements as unsigned integers of the same size."""
-    return view.view(_UNSIGNED[view.dtype.itemsize])
+    return view.view(UNSIGNED[view.dtype.itemsize])
 
 
 def strided(

@@ -30,7 +30,9 @@ from nki.ir import locations
 from nki.ir.nodes import Access, Op, Register
 from simulator.checks import engine_marks
 from simulator.checks.initialised import Shadow
-from simulator.checks.marks import CLEAN, EMPTY, Tracked, covers
+from simulator.checks.marks import covers
+from simulator.checks.regions import CLEAN, EMPTY
+from simulator.checks.tracked import Tracked
 from simulator.checks.unset import unset_register
 from simulator.device_state import CoreState
 from simulator.exchange import Message

@@ -14,7 +14,7 @@ from nki.ir import locations
 from nki.ir.nodes import Access, Tensor
 from nki.ir.open_loops import Iteration
 from simulator.checks.initialised import Shadow
-from simulator.checks.marks import CLEAN, EMPTY, MarkedRegion
+from simulator.checks.regions import CLEAN, EMPTY, MarkedRegion
 from simulator.oracle import fill_sentinel
 from simulator.views import PlacedAccess, view_dtype
 
@@ -23,7 +23,7 @@ class Storage:
     """The bytes of one tensor: on chip `rows` partitions of `row_bytes`, in HBM one row.
 
     It starts without data. With a `shadow`, its `state` is CLEAN or EMPTY, as of a region of
-    `simulator.checks.marks`, until `mirrored` makes marks for it. Its sentinel is given to it when
+    `simulator.checks.regions`, until `mirrored` makes marks for it. It gets its sentinel when
     something is about to see that nothing was written: most tensors are written as a whole.
     """
 

@@ -17,7 +17,7 @@ from isa.machine import accumulate, mx, random, scalar, tensor
 from isa.machine.tensor import tile_of, uses_tile
 from isa.spec import Instruction, MachineInstruction
 from simulator.checks.initialised import Shadow
-from simulator.checks.marks import CLEAN, EMPTY
+from simulator.checks.regions import CLEAN, EMPTY
 from simulator.checks.vector_rows import keeps_registers
 from simulator.device_state import CoreState
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from isa.machine import dma, gather, gpsimd, sequence
-from simulator.checks.marks import Tracked
 from simulator.checks.propagation import (
     InstructionUse,
     Mask,
@@ -13,6 +12,7 @@ from simulator.checks.propagation import (
     propagates,
     refuse_unwritten,
 )
+from simulator.checks.tracked import Tracked
 from simulator.oracle.dma import by_column, transposed
 from simulator.oracle.gather import positions_of_group, shuffled
 from simulator.views import Array, Indirect

@@ -30,18 +30,11 @@ from simulator.checks import (  # noqa: F401 (each registers its rows)
     rank_rows,
     vector_rows,
 )
-from simulator.checks.marks import (
-    CLEAN,
-    EMPTY,
-    INITIALISED,
-    TAINTED,
-    UNWRITTEN,
-    Space,
-    States,
-    Tracked,
-)
+from simulator.checks.marks import Space
 from simulator.checks.meaning import propagate
 from simulator.checks.propagation import InstructionUse, Operands
+from simulator.checks.regions import CLEAN, EMPTY, INITIALISED, TAINTED, UNWRITTEN, States
+from simulator.checks.tracked import Tracked
 from simulator.views import Array, Indirect
 
 FINDINGS_KEPT = 32

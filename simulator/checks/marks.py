@@ -1,11 +1,7 @@
 """Marks of memory: which bytes were never written, hold uninitialised data, or are initialised.
 
-Marks are kept lazily. A `MarkedRegion` (an allocation, or an HBM tensor) that is entirely
-initialised or entirely empty needs none; only partly written regions have bytes of marks. So an
-instruction whose operands lie in clean regions costs one comparison an operand.
-
-The fill of uninitialised memory is lazy as well: an empty region gets its sentinel when something
-may see it, which is when it is read, or written in part. Most allocations are written as a whole.
+Marks are kept lazily, by regions (`simulator.checks.regions`): an instruction whose operands lie in
+regions that are initialised throughout costs one comparison an operand.
 """
 
 from __future__ import annotations
@@ -14,183 +10,25 @@ import ctypes
 import weakref
 from collections.abc import Sequence
 from math import gcd, prod
-from typing import Any
 
 import numpy as np
 
+from simulator.checks.regions import (
+    CLEAN,
+    DEAD,
+    EMPTY,
+    INITIALISED,
+    MIXED,
+    UNWRITTEN,
+    MarkedBox,
+    MarkedRegion,
+    States,
+)
 from simulator.memory import zeros
-from simulator.oracle.control import fill_sentinel
-from simulator.views import Array
-
-MarkedBox = tuple[int, int, int, int]
-
-CLEAN, EMPTY, MIXED, DEAD = range(4)
-"""States of a region: all initialised; nothing written; marks tell; its memory was given away."""
-
-UNWRITTEN, TAINTED, INITIALISED = 0x00, 0x01, 0xFF
-"""Marks of a byte: never written, written with uninitialised data, written with a value."""
-
-_TYPES = {size: np.dtype(f"uint{8 * size}") for size in (1, 2, 4, 8)}
-_FULL = {s: t.type(int.from_bytes(bytes([INITIALISED] * s), "little")) for s, t in _TYPES.items()}
-_HALF = {s: t.type(int.from_bytes(bytes([TAINTED] * s), "little")) for s, t in _TYPES.items()}
-
+from simulator.views import UNSIGNED, Array
 
 _CELLS = ctypes.c_int64 * 2
 _NO_BOXES: Array = np.zeros((4, 0), np.int64)
-
-
-class States:
-    """The states of all regions of a device by number, in memory that native code works on too.
-    `native`: it does, and writes marks as well.
-
-    `states` has one byte a region. `fills` has the number of the view in `views` that is to be
-    filled with its sentinel before anything sees the empty region; 0 for none. Number 0 is no
-    region: always dead.
-    """
-
-    def __init__(self) -> None:
-        self.count = 1
-        self.native = False
-        self.states = bytearray([DEAD] * 256)
-        self.fills = np.zeros(256, np.int64)
-        self.views: list[Array | None] = [None]
-        self._numbers: dict[tuple[Any, ...], int] = {}
-        self._free: list[int] = []
-
-    def add(self, state: int) -> int:
-        """A new region's number."""
-        if self._free:
-            number = self._free.pop()
-            self.states[number] = state
-            return number
-        number = self.count
-        self.count += 1
-        if number == len(self.states):
-            self.states = self.states + bytearray([DEAD] * number)
-            self.fills = np.concatenate([self.fills, np.zeros_like(self.fills)])
-        self.states[number] = state
-        return number
-
-    def give_back(self, number: int) -> None:
-        """Nothing refers to a region any more."""
-        self.states[number] = DEAD
-        self.fills[number] = 0
-        self._free.append(number)
-
-    def view(self, view: Array) -> int:
-        """The number of a view that may have to be filled."""
-        place = view.__array_interface__["data"][0]
-        key = place, view.shape, view.strides, view.dtype.str, view.dtype.metadata is None
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = len(self.views)
-            self.views.append(view)
-        return number
-
-    def to_fill(self, number: int) -> Array | None:
-        """The view of a region that still needs its sentinel; from now on it has it."""
-        view = self.views[self.fills[number]]
-        self.fills[number] = 0
-        return view
-
-
-class MarkedRegion:
-    """Bytes that are allocated together: a box [partitions, bytes] of an arena, or a tensor.
-
-    `rivals` are the other regions of the arena that share bytes with it: one of them lives.
-    `unfilled` is a view of all of it while it has no sentinel yet, where `States.fills` does not
-    say so.
-    """
-
-    __slots__ = (
-        "box",
-        "nbytes",
-        "number",
-        "rivals",
-        "shape",
-        "space",
-        "start",
-        "strides",
-        "table",
-        "unfilled",
-        "unsettled",
-    )
-
-    def __init__(self, space: Space, box: MarkedBox, state: int = EMPTY) -> None:
-        first, last, low, high = box
-        # The space holds its regions, not they it: memory goes as soon as nobody uses it.
-        self.space: Space = weakref.proxy(space)
-        self.box = box
-        self.start = first * space.pitch + low
-        self.shape = (last - first, high - low)
-        self.strides = (space.pitch, 1)
-        self.nbytes = self.shape[0] * self.shape[1]
-        self.table = space.table
-        self.number = self.table.add(state)
-        self.unsettled = False
-        self.unfilled: Array | None = None
-        self.rivals: list[MarkedRegion] = []
-
-    @property
-    def state(self) -> int:
-        """CLEAN, EMPTY, MIXED or DEAD."""
-        return self.table.states[self.number]
-
-    @state.setter
-    def state(self, state: int) -> None:
-        self.table.states[self.number] = state
-
-    def marks(self) -> Array:
-        """The region's marks, one for each unit; meaningful when its state is MIXED."""
-        space = self.space
-        if space.unit > 1:
-            return space.marks
-        return np.ndarray(self.shape, np.uint8, space.marks, self.start, self.strides)
-
-    def bytes(self) -> Array:
-        """A mark for each byte."""
-        return np.repeat(self.marks(), self.space.unit)
-
-    def fill(self) -> None:
-        """Give what was not written its sentinel, unless it has it: something may see it."""
-        if self.state not in (EMPTY, MIXED):
-            return
-        view = self.table.to_fill(self.number) if self.unfilled is None else self.unfilled
-        if view is None:
-            return
-        self.unfilled = None
-        memory = np.ndarray(self.shape, np.uint8, self.space.buffer, self.start, self.strides)
-        written = None if self.state == EMPTY else self.bytes().reshape(self.shape) != UNWRITTEN
-        kept = None if written is None else memory[written]
-        fill_sentinel(view)
-        if written is not None:
-            memory[written] = kept
-
-    def spell_out(self) -> None:
-        """Write the marks that the state stands for, and go by marks from now on."""
-        if self.state == CLEAN:
-            self.marks()[...] = INITIALISED
-        elif self.state == EMPTY and self.space.marked:
-            self.marks()[...] = UNWRITTEN  # new marks say so already
-        self.state = MIXED
-        self.unsettled = True
-
-    def settle(self) -> None:
-        """Back to CLEAN when every byte is initialised; looks only after writes."""
-        if (self.unsettled or self.table.native) and self.state == MIXED and self.nbytes:
-            self.unsettled = False
-            if (self.marks() == INITIALISED).all():
-                self.state = CLEAN
-
-
-class _Unknown:
-    """Stands for the region of an operand that has not been looked up."""
-
-    state = DEAD
-    number = 0
-
-
-_UNKNOWN: Any = _Unknown()
 
 
 class Space:
@@ -321,7 +159,7 @@ class Space:
         """Marks of the elements of a view, as unsigned integers of the element size."""
         self._refine()
         offset = view.__array_interface__["data"][0] - self.address
-        return np.ndarray(view.shape, _TYPES[view.itemsize], self.marks, offset, view.strides)
+        return np.ndarray(view.shape, UNSIGNED[view.itemsize], self.marks, offset, view.strides)
 
     def reset(self, initialised: bool = False) -> None:
         """As at the start of a run: no regions, or the tensor's region initialised or empty."""
@@ -409,13 +247,7 @@ class Space:
     ) -> MarkedRegion | None:
         """A region that holds all of a view `offset` bytes behind the memory's beginning, whether
         it lives now or not."""
-        if self.whole is not None:
-            return self.whole
-        box = self._box_at(offset, itemsize, shape, strides)
-        found = self._regions.get(box)
-        if found is None:
-            found = next((r for r in self._touching(box) if _within(box, r.box)), None)
-        return found
+        return self._around(self._box_at(offset, itemsize, shape, strides), alive=False)
 
     def _enter(self, box: MarkedBox) -> MarkedRegion:
         """A new region; it knows its rivals, and they know it."""
@@ -446,7 +278,7 @@ class Space:
         if self.whole is not None:
             return self.whole
         box = self._box(view)
-        region = self._living(box)
+        region = self._around(box, alive=True)
         if region is not None:
             return region
         for other in self._touching(box):
@@ -460,17 +292,19 @@ class Space:
     ) -> MarkedRegion | None:
         """The living region that holds all of a view `offset` bytes behind the memory's beginning;
         None where none does."""
-        return self._living(self._box_at(offset, itemsize, shape, strides))
+        return self._around(self._box_at(offset, itemsize, shape, strides), alive=True)
 
-    def _living(self, box: MarkedBox) -> MarkedRegion | None:
+    def _around(self, box: MarkedBox, alive: bool) -> MarkedRegion | None:
+        """A region that holds all of a box, `alive` or not; None where none does."""
         if self.whole is not None:
             return self.whole
         region = self._regions.get(box)
-        if region is not None and region.state != DEAD:
+        if region is not None and not (alive and region.state == DEAD):
             return region
-        return next(
-            (r for r in self._touching(box) if r.state != DEAD and _within(box, r.box)), None
-        )
+        for other in self._touching(box):
+            if _within(box, other.box) and not (alive and other.state == DEAD):
+                return other
+        return None
 
 
 def covers(itemsize: int, shape: Sequence[int], strides: Sequence[int], nbytes: int) -> bool:
@@ -502,102 +336,3 @@ def _within(inner: MarkedBox, outer: MarkedBox) -> bool:
         and outer[2] <= inner[2]
         and inner[3] <= outer[3]
     )
-
-
-class Tracked:
-    """The shadow side of one operand: its view (the base, for gather and scatter), the region that
-    this lies in, and in `full` that region again when the view covers all of it."""
-
-    __slots__ = ("full", "index", "name", "region", "space", "view")
-
-    def __init__(self, space: Space, view: Any, name: str, index: Tracked | None = None) -> None:
-        self.space = space
-        self.view = view
-        self.name = name
-        self.index = index
-        self.region: MarkedRegion = _UNKNOWN
-        self.full: MarkedRegion | None = None
-
-    def rebind(self, view: Array) -> None:
-        """The operand is elsewhere now: its address depends on a register."""
-        self.view = view
-        if self.space.arena:
-            self.region = _UNKNOWN
-            self.full = None
-
-    def locate(self) -> MarkedRegion:
-        """The region of the operand now; `rest` again and again, as it depends on the others."""
-        region = self.region
-        if region.state == DEAD or region is self.space._rest:
-            view = self.view
-            region = self.region = self.space.find(view)
-            all_of_it = covers(view.itemsize, view.shape, view.strides, region.nbytes)
-            self.full = region if self.index is None and all_of_it else None
-        return region
-
-    def expose(self) -> None:
-        """Something is about to see the operand: what was not written of it gets its sentinel."""
-        if self.view is not None and self.view.size:
-            self.mask()
-
-    def give_sentinel(self) -> None:
-        """What was not written where the operand lies gets its sentinel, and counts as written."""
-        if self.view is None or not self.view.size:
-            return
-        region = self.locate()
-        if region is self.space._rest:
-            self.space.units_of(self.view)[...] = INITIALISED
-            region.unsettled = True
-        elif region.state != CLEAN:
-            region.fill()
-            region.state = CLEAN
-
-    def mask(self) -> Array | None:
-        """Which elements are initialised, [shape of the view]; None when all are."""
-        view = self.view
-        if view.size == 0:
-            return None
-        region = self.locate()
-        region.settle()
-        if region.state == CLEAN:
-            return None
-        if region.state == EMPTY:
-            region.fill()
-            return np.zeros(view.shape, np.bool_)
-        if self.space.unit > 1 and (self.space.units_of(view) == INITIALISED).all():
-            return None
-        mask = self.space.marks_of(view) == _FULL[view.itemsize]
-        if mask.all():
-            return None
-        region.fill()
-        return mask
-
-    def write(self, mask: Array | None) -> None:
-        """All elements are written; those outside `mask` (None: none) with tainted values."""
-        view = self.view
-        if view.size == 0:
-            return
-        region = self.locate()
-        if mask is None and (region.state == CLEAN or self.full is region):
-            region.state = CLEAN
-            return
-        region.spell_out()
-        if mask is None and self.space.unit > 1:
-            self.space.units_of(view)[...] = INITIALISED
-            return
-        size = view.itemsize
-        marks = self.space.marks_of(view)
-        if mask is None:
-            marks[...] = _FULL[size]
-        else:
-            marks[...] = np.where(mask.reshape(marks.shape), _FULL[size], _HALF[size])
-
-    def write_rows(self, rows: Array, mask: Array | None) -> None:
-        """The rows with these indices are written; `mask` as in `write`, [rows, *inner]."""
-        region = self.locate()
-        if self.view.size == 0 or (mask is None and region.state == CLEAN):
-            return
-        region.spell_out()
-        size = self.view.itemsize
-        marks = self.space.marks_of(self.view)
-        marks[rows] = _FULL[size] if mask is None else np.where(mask, _FULL[size], _HALF[size])

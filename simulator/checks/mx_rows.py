@@ -14,7 +14,6 @@ import numpy as np
 
 from isa.machine import mx
 from isa.machine.mx import GROUP_PARTITIONS
-from simulator.checks.marks import Tracked
 from simulator.checks.propagation import (
     InstructionUse,
     Mask,
@@ -23,6 +22,7 @@ from simulator.checks.propagation import (
     multiply_marks,
     propagates,
 )
+from simulator.checks.tracked import Tracked
 from simulator.numerics.packed import dequantized, scale_rows
 from simulator.views import Array
 

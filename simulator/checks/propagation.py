@@ -17,7 +17,7 @@ from isa.errors import NeuronError
 from isa.machine import control, dma, scalar, tensor, vector
 from isa.machine.tensor import tile_of
 from isa.spec import MachineInstruction
-from simulator.checks.marks import Tracked
+from simulator.checks.tracked import Tracked
 from simulator.row_table import RowTable
 from simulator.views import Array, Indirect
 

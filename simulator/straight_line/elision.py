@@ -25,7 +25,7 @@ from isa.enums import Engine
 from isa.machine import dma
 from isa.spec import Instruction
 from simulator.checks.engine_marks import EngineEffect, effect_of
-from simulator.checks.marks import MarkedBox
+from simulator.checks.regions import MarkedBox
 from simulator.straight_line.live_ranges import AccessSequence, Lives, TouchedOperand
 from simulator.uses import Uses, uses_of
 

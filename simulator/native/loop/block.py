@@ -10,7 +10,8 @@ import numpy as np
 
 from isa.columns import Integers, distinct, joined
 from simulator.checks.initialised import Shadow
-from simulator.checks.marks import MarkedBox, MarkedRegion, covers
+from simulator.checks.marks import covers
+from simulator.checks.regions import MarkedBox, MarkedRegion
 from simulator.native.codegen.structure import WordMemory
 from simulator.native.loop.draft import ANYWHERE
 from simulator.native.loop.operands import OPERAND

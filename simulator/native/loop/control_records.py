@@ -12,7 +12,7 @@ from isa.machine import control
 from isa.program import RegisterReference
 from isa.spec import Instruction
 from simulator.checks.initialised import Shadow
-from simulator.checks.marks import States
+from simulator.checks.regions import States
 from simulator.native.codegen.structure import WordMemory
 from simulator.native.codegen.text import WORD
 from simulator.native.loop.meetings import MeetingTable

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from simulator.checks.marks import CLEAN, EMPTY, INITIALISED, MIXED, UNWRITTEN
+from simulator.checks.regions import CLEAN, EMPTY, INITIALISED, MIXED, UNWRITTEN
 from simulator.native.codegen.structure import Structure, StructureAt, StructureText
 from simulator.native.codegen.text import WORD, Value
 

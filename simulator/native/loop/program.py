@@ -15,7 +15,7 @@ from isa.spec import Meeting
 from simulator.by_identity import ByIdentity
 from simulator.checks.engine_marks import EngineMarks
 from simulator.checks.initialised import Shadow
-from simulator.checks.marks import MarkedBox
+from simulator.checks.regions import MarkedBox
 from simulator.exchange import Message
 from simulator.native.codegen.structure import WordMemory
 from simulator.native.loop.meetings import MeetingTable

@@ -26,7 +26,7 @@ from simulator import native
 from simulator.by_identity import ByIdentity
 from simulator.checks.engine_marks import EngineMarks
 from simulator.checks.initialised import Shadow
-from simulator.checks.marks import States
+from simulator.checks.regions import States
 from simulator.native.codegen.structure import WordMemory
 from simulator.native.loop.arrangement import (
     OperandLayout,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from simulator.by_identity import ByIdentity
-from simulator.checks.marks import MarkedBox, MarkedRegion
+from simulator.checks.regions import MarkedBox, MarkedRegion
 from simulator.native.codegen.structure import WordMemory
 from simulator.native.loop.template import RecordTemplate
 from simulator.native.loop.walk import BEGIN

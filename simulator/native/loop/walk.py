@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from isa.enums import Condition, RegisterOperation
-from simulator.checks.marks import DEAD, EMPTY
+from simulator.checks.regions import DEAD, EMPTY
 from simulator.native.codegen.structure import Structure, StructureAt, StructureText
 from simulator.native.codegen.text import WORD, FunctionText, Value
 from simulator.native.loop.meetings import MeetingText
@@ -78,9 +78,9 @@ PROGRAM = Structure(
     "watched",
 )
 """`no_space`: a `SPACE` without marks. `states` and `fills`: addresses of those of
-`simulator.checks.marks.States`. `patience`: how many instructions until the next look. `team`: the
-`TEAM` that runs parts, 0 for this thread alone. `queue`: the `QUEUE`; `flush`: the function that
-starts what is in it. `products` and `flush_products`: the same of `PRODUCTS`; `settle`: the
+`simulator.checks.regions.States`. `patience`: how many instructions until the next look. `team`:
+the `TEAM` that runs parts, 0 for this thread alone. `queue`: the `QUEUE`; `flush`: the function
+that starts what is in it. `products` and `flush_products`: the same of `PRODUCTS`; `settle`: the
 function that waits for all that was started. `fetch`: whether the stream that has the turn may
 fetch; `following`: the number of the stream that gets the next such turn. `watched`: whether to
 call back behind each instruction that computes."""
