@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.checks.initialised import Shadow
-from simulator.checks.marks import CLEAN, DEAD, EMPTY, MIXED, Space, Tracked
+from simulator.checks.marks import Space
+from simulator.checks.regions import CLEAN, DEAD, EMPTY, MIXED
+from simulator.checks.tracked import Tracked
 from simulator.views import strided
 
 BOXES = st.tuples(st.integers(0, 3), st.integers(1, 4), st.integers(0, 14), st.integers(1, 16)).map(
