@@ -1,12 +1,21 @@
-"""Prices of products and of turning pixels, against the table of costs of instructions."""
+"""Prices of products and of turning pixels, against the table of costs of instructions; tiles of
+neighbouring columns."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from graph_compiler.lower.products.bands import beside_cycles, product_cycles, turning_passes
+from graph_compiler.lower.products.bands import (
+    beside_cycles,
+    column_tiles_of,
+    product_cycles,
+    turning_passes,
+)
 from graph_compiler.lower.sizes import BIT_FOR_BIT
 from isa.access import AccessPattern
 from isa.array_tiles import WHOLE_ARRAY
@@ -51,3 +60,17 @@ def test_products_take_what_instructions_cost(dtype: str, target: str) -> None:
 def test_products_beside_one_another_take_as_long_as_the_longest(target: str) -> None:
     one, all = (beside_cycles(TARGETS[target], 20, own, 4) for own in ([512], [512, 400, 512]))
     assert one <= all < 1.5 * one
+
+
+@given(st.integers(1, 5), st.integers(1, 40), st.integers(1, 300), st.integers(1, 9))
+def test_every_pixel_is_in_one_tile_of_columns(
+    images: int, rows: int, columns: int, beside: int
+) -> None:
+    seen = np.zeros((images, rows, columns), int)
+    for (image, row, column), (deep, high, wide), pace, _ in column_tiles_of(
+        images, rows, columns, min(beside, columns)
+    ):
+        assert deep * high * wide <= 128
+        end = column + (wide - 1) * pace + 1
+        seen[image : image + deep, row : row + high, column:end:pace] += 1
+    assert (seen == 1).all()

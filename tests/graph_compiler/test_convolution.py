@@ -287,6 +287,41 @@ ENTRY e {
     assert timeline.total_ns < 30_000  # 180,700 with features along partitions
 
 
+@pytest.mark.parametrize(
+    "dims", [(3, 19, 23, 150), (1, 5, 140, 70), (2, 33, 9, 217), (1, 9, 19, 52)]
+)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_pixels_beside_one_another_are_one_run(dims: Any, stride: int) -> None:
+    n, h, w, c = dims
+    high, wide = (-(-size // stride) for size in (h, w))
+    module = graph_compiler.parse_text(f"""HloModule g
+ENTRY e {{
+ x = f32[{shape_of(dims, False)}] parameter(0)
+ k = f32[3,3,{c},48] parameter(1)
+ ROOT c = f32[{n},{high},{wide},48] convolution(x, k), dim_labels=b01f_01io->b01f,
+  window={{size=3x3 pad=1_1x1_1 stride={stride}x{stride}}}
+}}""")
+    rng = np.random.default_rng(8)
+    x, k = (rng.standard_normal(shape, np.float32) for shape in (dims, (3, 3, c, 48)))
+    compiled = graph_compiler.compile(module, "trn2")
+    (found,) = compiled(x, k)
+    bound = 1e-5 * convolved(np.abs(x), np.abs(k), stride) + 1e-5
+    assert np.all(np.abs(found - convolved(x, k, stride)) <= bound)
+
+
+def test_rows_of_many_features_are_loaded_in_long_runs() -> None:
+    module = graph_compiler.parse_text("""HloModule g
+ENTRY e {
+ x = f32[14,35,35,217] parameter(0)
+ k = f32[3,3,217,48] parameter(1)
+ ROOT c = f32[14,18,18,48] convolution(x, k), window={size=3x3 pad=1_1x1_1 stride=2x2},
+  dim_labels=b01f_01io->b01f
+}""")
+    timeline = static_timeline(graph_compiler.compile(module, "trn2").kernel.program)
+    assert timeline is not None
+    assert timeline.total_ns < 130_000  # 177,200 pixel by pixel, and a tile at a time
+
+
 @pytest.mark.parametrize("size, dilation", [(1, 1), (3, 2)])
 def test_pixels_that_no_window_takes_are_not_loaded(size: int, dilation: int) -> None:
     edge = dilation * (size - 1) // 2

@@ -59,13 +59,18 @@ def tiles_in_turns(
 
     >>> [[tile.sizes for tile in turn] for turn in tiles_in_turns(1, 39, 39, 512, 2)]
     [[(1, 10, 39), (1, 10, 39)], [(1, 10, 39), (1, 9, 39)]]
+    >>> [[tile.sizes for tile in turn] for turn in tiles_in_turns(1, 18, 18, 512, 2)]
+    [[(1, 9, 18), (1, 9, 18)]]
     """
 
     def turns(size: int) -> list[list[BandTile]]:
         tiles = tiles_of(images, rows, columns, size)
         return [tiles[begin : begin + beside] for begin in range(0, len(tiles), beside)]
 
-    sizes = [most] if beside == 1 else range(most, most // 2, -(most // _SIZES))
+    if beside == 1:
+        return turns(most)
+    most = min(most, images * rows * columns)
+    sizes = range(most, (most + 1) // 2 - 1, -max(1, most // _SIZES))
     return min(map(turns, sizes), key=lambda found: sum(max(map(pixels_of, t)) for t in found))
 
 

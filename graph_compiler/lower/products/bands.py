@@ -209,16 +209,26 @@ def tiles_of(images: int, rows: int, columns: int, most: int, ways: int = 8) -> 
     ]
 
 
-def column_tiles_of(images: int, rows: int, columns: int) -> list[BandTile]:
-    """Pixels of a band in tiles of one column of some rows, or of all rows of some images; columns
-    follow one another."""
-    high = even(rows, PARTITIONS)
-    deep = even(images, PARTITIONS // rows) if high == rows else 1
-    starts = product(range(0, images, deep), range(0, rows, high), range(columns))
-    return [
-        BandTile((image, row, column), (min(deep, images - image), min(high, rows - row), 1))
-        for image, row, column in starts
-    ]
+def column_tiles_of(images: int, rows: int, columns: int, beside: int) -> list[BandTile]:
+    """Pixels of a band in tiles of every so many columns of some rows, or of all rows of some
+    images, so that tiles behind one another have pixels that are `beside` one another.
+
+    >>> [(tile.starts, tile.sizes) for tile in column_tiles_of(1, 2, 5, 2)]
+    [((0, 0, 0), (1, 2, 2)), ((0, 0, 1), (1, 2, 2)), ((0, 0, 4), (1, 2, 1))]
+    """
+    blocks, rest = divmod(columns, beside)
+    found = []
+    for first, count, pace in ((0, blocks, beside), (blocks * beside, 1, rest)):
+        if not pace:
+            continue
+        wide = even(count, PARTITIONS)
+        high = even(rows, PARTITIONS // wide) if wide == count else 1
+        deep = even(images, PARTITIONS // (wide * rows)) if high == rows else 1
+        starts = product(range(0, images, deep), range(0, rows, high), range(0, count, wide))
+        for (image, row, block), column in product(starts, range(pace)):
+            sizes = min(deep, images - image), min(high, rows - row), min(wide, count - block)
+            found.append(BandTile((image, row, first + block * pace + column), sizes, pace))
+    return found
 
 
 class BandPart(NamedTuple):
@@ -309,7 +319,7 @@ def rows_follow(some: list[BandTile], tile: BandTile) -> bool:
 
 
 def columns_follow(some: list[BandTile], tile: BandTile) -> bool:
-    """Whether a tile has the column behind that of the others, of the same rows."""
+    """Whether a tile has the columns behind those of the others, of the same rows."""
     (image, row, column), *_ = some[-1]
     return tile.starts == (image, row, column + 1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from graph_compiler.lower.device import DeviceProgram
     from graph_compiler.lower.products.convolution import ConvolutionStep
 
+NEIGHBOURS = 8 << 10
+"""Bytes of a partition that a transfer of pixels has, where these are neighbours in memory."""
+
 IMAGES = 32 << 10
 """Bytes of a partition that a band of images takes."""
 
@@ -58,6 +62,7 @@ class PlannedImages:
         self.features = step.image.dims[3]
         self.rows_of_pixels = step.target.strides[3] == 1 or self.outputs == 1
         self.beside = tiles_beside(self.outputs, device.target)
+        self.sizes: tuple[int, int] | None = None  # of bands, once they are chosen
         self._plan()
 
     def _plan(self) -> None:
@@ -76,10 +81,12 @@ class PlannedImages:
             if self.ns < found:
                 found, best = self.ns, plan
         self._take(*best)
+        self._choose_bands()
 
     def _take(self, together: int, apart: bool, pixels_first: bool) -> None:
         """Plan for so many columns of results together, and for parts of the features that may be
         for some columns of the window, with pixels or outputs along partitions."""
+        self.sizes = None
         self.pixels_first = pixels_first
         self.together = together_of(self.across, together)
         # Blocks of columns at the end are read as if they were whole.
@@ -98,49 +105,67 @@ class PlannedImages:
     def _cycles(self) -> float:
         """About how many cycles the tensor engine takes: products, what of loading the stationary
         side is not done beside, and to turn results."""
-        target, size = self.device.target, self.size
         images, rows = self._band_sizes()
-        several = -(-self.batch // images) * -(-self.rows // rows)
-        pixels = self.batch * self.rows * self.columns
-        wide = -(-self.outputs // PARTITIONS)
-        multiplied = 0.0
+        whole, left = divmod(self.batch, images)
+        shapes = Counter[tuple[int, int]]()
+        for number, some in ((whole, images), (1, left)):
+            for band in self._cut(0, some, rows) if some else ():
+                shapes[band.images, band.rows] += number
+        multiplied = sum(number * self._multiplied(*band) for band, number in shapes.items())
+        pixels, wide = self.batch * self.rows * self.columns, -(-self.outputs // PARTITIONS)
+        transposed = pixels * wide * turning_passes(self.size, self.device.target)
+        return multiplied + (self.pixels_first != self.rows_of_pixels) * transposed
+
+    def _multiplied(self, images: int, rows: int) -> float:
+        """The cycles of a band's products."""
+        target, size = self.device.target, self.size
+        cycles = 0.0
         if self.pixels_first:
-            for tile in (one for own in self._tiles_of_pixels(images, rows) for one in own):
+            for tile in chain(*self._tiles_of_pixels(images, rows)):
                 places = min(1.0, self._reach(tile) / self.together.reach(self.across.size))
                 outputs = tile.together * self.outputs
                 own = product_cycles(target, math.prod(tile.sizes), outputs, size)
-                multiplied += several * self.places * places * own
-        else:
-            for turn in self._turns(images, rows):
-                own = beside_cycles(target, self.outputs / wide, [*map(pixels_of, turn)], size)
-                multiplied += several * self.places * wide * own
-        transposed = pixels * wide * turning_passes(size, target)
-        return multiplied + (self.pixels_first != self.rows_of_pixels) * transposed
+                cycles += self.places * places * own
+            return cycles
+        wide = -(-self.outputs // PARTITIONS)
+        for turn in self._turns(images, rows):
+            own = beside_cycles(target, self.outputs / wide, [*map(pixels_of, turn)], size)
+            cycles += self.places * wide * own
+        return cycles
 
     @property
     def ns(self) -> float:
         """About how long it takes: products, the turning of pixels and copies of the features to
         further partitions."""
         target, image = self.device.target, self.step.image
-        _, high, wide, _ = image.dims
-        again = self._loaded_rows() / reach(self.rows, self.down)  # by bands with rows in common
-        pixels = self.batch * high * wide * again
         tensor, copied = self._cycles(), 0.0
-        run = self.features
         if image.strides[3] == 1:
-            turned = pixels * sum(not part.begin for part in self.parts)
+            turned = self._loaded_pixels() * sum(not part.begin for part in self.parts)
             tensor += turned * turning_passes(self.size, target)
             copied = turned / 2  # by two engines
-        elif image.strides[2] == 1:
-            run = wide * (high if image.strides[1] == wide else 1)
-        moved = pixels * self.features * self.size / target.dma_run_bytes_per_ns(run * self.size)
-        moved += pixels * self.features / run * target.dma_descriptor_ns.value
         further = sum(part.partitions - part.count * (not part.begin) for part in self.parts)
         places = self.batch * self._loaded_rows() * self.wide
-        moved += further * places * self.size / target.dma_bytes_per_ns_per_engine.value
-        moved /= target.dma_engines.value
+        moved = further * places * self.size / target.dma_bytes_per_ns
         clock, other = (target.clock_ghz(engine) for engine in (Engine.tensor, Engine.vector))
-        return max(tensor / clock, copied / other, moved, self._shifted())
+        loaded = self._loaded_ns() + moved
+        return max(tensor / clock, copied / other, loaded, self._shifted())
+
+    def _loaded_pixels(self) -> float:
+        """Pixels that are loaded, by bands with rows in common."""
+        _, high, wide, _ = self.step.image.dims
+        return self.batch * high * wide * self._loaded_rows() / reach(self.rows, self.down)
+
+    def _loaded_ns(self) -> float:
+        """About how long it takes to load them, as runs of memory."""
+        target, image = self.device.target, self.step.image
+        (_, high, wide, _), run = image.dims, self.features
+        if image.strides[3] == 1 and image.strides[2] == self.features:
+            run *= max(1, min(wide, NEIGHBOURS // (run * self.size)))
+        elif image.strides[3] != 1 and image.strides[2] == 1:
+            run = wide * (high if image.strides[1] == wide else 1)
+        each = run * self.size / target.dma_run_bytes_per_ns(run * self.size)
+        each += target.dma_descriptor_ns.value
+        return self._loaded_pixels() * self.features / run * each / target.dma_engines.value
 
     def _shifted(self) -> float:
         """About how long two queues take for what goes to further partitions, one transfer behind
@@ -208,14 +233,31 @@ class PlannedImages:
 
     def _band_sizes(self) -> tuple[int, int]:
         """How many images a band has, or how many rows of results of one."""
+        if self.sizes is not None:
+            return self.sizes
+        *_, sizes = self._ways()
+        return sizes
+
+    def _ways(self) -> Iterator[tuple[int, int]]:
+        """Images and rows that bands may have, the most last."""
         row = len(self.parts) * self.wide * self.size
-        whole = row * reach(self.rows, self.down)
-        if whole <= IMAGES:
-            return max(1, min(self.batch, IMAGES // (2 * whole))), self.rows
         rows = self.rows
+        fits = [n for n in range(1, self.batch + 1) if n * row * reach(rows, self.down) <= IMAGES]
         while rows > 1 and row * reach(rows, self.down) > IMAGES:
             rows = -(-rows // 2)
-        return 1, rows
+        yield 1, rows
+        for images in fits[1:]:
+            yield images, rows
+
+    def _choose_bands(self) -> None:
+        """Take bands that fill tiles well, and of which the first one is there soon."""
+        found = []
+        for sizes in self._ways():
+            self.sizes = sizes
+            images, rows = sizes
+            share = images * reach(rows, self.down) / (self.batch * self._loaded_rows())
+            found.append((self.ns + self._loaded_ns() * share, sizes))
+        _, self.sizes = min(found)
 
     def _cut(self, image: Any, images: int, rows: int) -> list[Band]:
         """Bands of so many rows of some images."""

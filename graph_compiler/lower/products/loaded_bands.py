@@ -31,6 +31,7 @@ from graph_compiler.lower.products.bands import (
     tiles_of,
     turning_passes,
 )
+from graph_compiler.lower.products.image_plans import NEIGHBOURS
 from graph_compiler.lower.products.transposes import into_bank
 from graph_compiler.lower.sizes import BANK, DTYPES, PARTITIONS
 from graph_compiler.schedule.steps import item_size, place_of
@@ -264,8 +265,7 @@ class LoadedBands:
     ) -> Iterator[Callable[[], None]]:
         """From memory in which a pixel's features are neighbours: turned by the tensor engine."""
         device, strides = self.device, self.step.image.strides
-        cut, follow = self._cut(band.images, rows.number, columns.number)
-        most = max(1, AT_ONCE // (self.features * self.size))
+        cut, most, follow = self._cut(band.images, rows.number, columns.number)
         for some in runs_of(cut, most, follow):
             sizes = some[0].sizes
             loaded = device.tile((math.prod(sizes), len(some), self.features), self.dtype)
@@ -273,10 +273,13 @@ class LoadedBands:
             further = places[1] - places[0] if len(some) > 1 else 0
             begin = band.image * strides[0] + rows.first * strides[1] + columns.first * strides[2]
             begin += self.begin
-            pattern = [*zip(strides[:3], sizes), (further, len(some)), (1, self.features)]
+            image, line, pixel, _ = strides
+            steps = image, line, pixel * some[0].pace
+            pattern = [*zip(steps, sizes), (further, len(some)), (1, self.features)]
             kept = [pair for pair in pattern if pair[1] > 1] or [(1, 1)]
             device.copy(loaded, self.image.elements(kept, begin + places[0]))
-            (image, row, _), (images, high, _), *_ = joined(some)
+            whole = some[0] if follow is columns_follow else joined(some)
+            (image, row, _), (images, high, _), *_ = whole
             if image + images > 1 or rows.to + row + high >= self.early:
                 beside()
             yield partial(self._turned, loaded, some, tiles, (rows, columns))
@@ -303,45 +306,59 @@ class LoadedBands:
 
     def _cut(
         self, images: int, rows: int, columns: int
-    ) -> tuple[list[BandTile], Callable[[list[BandTile], BandTile], bool]]:
-        """Tiles of pixels that are turned, and which of them follow one another: rows, or columns,
-        whose pixels are neighbours in memory, where long runs move faster than short ones."""
+    ) -> tuple[list[BandTile], int, Callable[[list[BandTile], BandTile], bool]]:
+        """Tiles of pixels that are turned, how many are loaded at a time, and which of them follow
+        one another: rows, or columns, whose pixels are neighbours in memory, where long runs move
+        faster than short ones."""
+        pixel = self.features * self.size
         by_rows = tiles_of(images, rows, columns, PARTITIONS, 1)
+        best = by_rows, max(1, AT_ONCE // pixel), rows_follow
         if self.device.target.dma_short_run_fraction.value == 1.0:
-            return by_rows, rows_follow
-        by_columns = column_tiles_of(images, rows, columns)
-        neighbours = columns if self.step.image.strides[2] == self.features else 1
-        if self._loaded_ns(by_columns, neighbours) < self._loaded_ns(by_rows, 1):
-            return by_columns, columns_follow
-        return by_rows, rows_follow
+            return best
+        least, adjoin = self._loaded_ns(by_rows, 1), self.step.image.strides[2] == self.features
+        for beside in range(1, min(columns, max(1, NEIGHBOURS // pixel)) + 1):
+            by_columns = column_tiles_of(images, rows, columns, beside)
+            ns = self._loaded_ns(by_columns, beside if adjoin else 1)
+            if ns < least:
+                least, best = ns, (by_columns, beside, columns_follow)
+        return best
 
     def _loaded_ns(self, tiles: list[BandTile], neighbours: int) -> float:
         """About how long it takes to load tiles, of so many neighbouring pixels at a time, and to
         turn them."""
         target = self.device.target
         pixel = self.features * self.size
-        run = pixel * max(1, min(neighbours, AT_ONCE // pixel))
-        each = run / target.dma_run_bytes_per_ns(run) + target.dma_descriptor_ns.value
-        pixels = sum(math.prod(tile.sizes) for tile in tiles)
-        engines = engines_of(max(math.prod(tile.sizes) for tile in tiles), target)
         each_tile = sum(max(LEAST, part.count) + SWITCH for part in self.parts if not part.begin)
         cycles = len(tiles) * each_tile * turning_passes(self.size, target)
         copies = len(tiles) * len(self.parts) * PARTITIONS * self.size / BANK
         turned = cycles / target.clock_ghz(Engine.tensor) + _COPY * copies
-        return pixels * pixel / run * each / engines + _TURNED * turned
+        moved = 0.0
+        for tile in tiles:
+            run = pixel * (min(neighbours, tile.pace) if neighbours > 1 else 1)
+            each = pixel / target.dma_run_bytes_per_ns(run)
+            each += pixel / run * target.dma_descriptor_ns.value
+            moved += math.prod(tile.sizes) / engines_of(math.prod(tile.sizes), target) * each
+        return moved + _TURNED * turned
 
     def _places_of(
         self, tile: NkiTensor, few: list[BandTile], rows: BandPart, columns: BandPart
     ) -> NkiTensor:
         """Where a band has the pixels of tiles that follow one another: of columns as [features,
-        columns, images, rows]."""
+        columns, images, rows, blocks of columns]."""
         (image, row, column), (images, high, wide), *_ = joined(few)
-        if len(few) > 1 and columns_follow(few[:1], few[1]):
-            wide = len(few)
-            images, high, _ = few[0].sizes
-            return self._place(
-                tile, (image, images), (rows, row, high), (columns, column, wide)
-            ).permute((0, 3, 1, 2))
+        if few[0].pace > 1 or (len(few) > 1 and columns_follow(few[:1], few[1])):
+            images, high, wide = few[0].sizes
+            first = self._place(tile, (image, 1), (rows, row, 1), (columns, column, 1))
+            pitch, deep, line, _ = tile.strides
+            step = self.across.spread
+            pairs = [
+                [step, len(few)],
+                [deep, images],
+                [line * self.down.spread, high],
+                [step * few[0].pace, wide],
+            ]
+            kept = [pair for pair in pairs if pair[1] > 1] or [[1, 1]]
+            return first.ap([[pitch, tile.shape[0]], *kept], 0)
         return self._place(tile, (image, images), (rows, row, high), (columns, column, wide))
 
     def _distance(self, tile: BandTile) -> int:

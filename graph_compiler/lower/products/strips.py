@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from graph_compiler.lower.nests.nest import even, numbers
+from graph_compiler.lower.nests.nest import engines_of, even, numbers
 from graph_compiler.lower.nests.operands import StoredOperand
 from graph_compiler.lower.products.bands import (
     COLUMNS,
@@ -115,6 +115,12 @@ def _plan(step: ConvolutionStep, target: Target, together: int, shifts: int) -> 
     if step.kernel.strides[3] != 1 and outputs > 1:
         laid = shifts * (groups * features * wide + FIXED) + groups * (outputs + FIXED)
         ready = together * laid / vector / 2
+    planes = step.target.strides[3] != 1 and outputs > 1
+    stored = max(1, STORED // (size * width)) * together if planes else columns * outputs
+    run = min(stored, columns * outputs) * size
+    each = run / target.dma_run_bytes_per_ns(run) + target.dma_descriptor_ns.value
+    stores = batch * rows * columns * outputs * size / run * each
+    stores /= engines_of(images * own, target)
     tensor = (products + turning_passes(size, target) * turns) / target.clock_ghz(Engine.tensor)
     return StripPlan(
         together,
@@ -123,7 +129,7 @@ def _plan(step: ConvolutionStep, target: Target, together: int, shifts: int) -> 
         images,
         own,
         transposed,
-        ready + max(tensor, copied / vector),
+        ready + max(tensor, copied / vector, stores),
     )
 
 
