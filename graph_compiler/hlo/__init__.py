@@ -5,7 +5,7 @@
 2. Protobuf: `proto_fields` has the fields of every message, `proto_messages` makes classes of them,
    `record` and `proto_values` are messages as plain values, `proto` reads and writes modules.
 3. Text: `text_parser` reads and `text` writes. Their parts are `text_scan` (tokens), `text_values`,
-   `text_attributes`, `text_forms`, `text_calls` and `text_sharding`.
+   `text_attribute`, `text_attributes`, `text_forms`, `text_calls` and `text_sharding`.
 4. `order` sorts a graph, `verify` checks it against the table, `effects` and `cost` say what it
    does, `arguments` checks what public functions are given.
 """

@@ -24,7 +24,8 @@ from graph_compiler.hlo.arguments import module_argument, text_argument
 from graph_compiler.hlo.graph import CONVENTIONS, Computation, Instruction, Module
 from graph_compiler.hlo.proto import MALFORMED, encode_fields
 from graph_compiler.hlo.record import Record
-from graph_compiler.hlo.text_attributes import ATTRIBUTES, TextAttribute, defaults
+from graph_compiler.hlo.text_attribute import TextAttribute
+from graph_compiler.hlo.text_attributes import ATTRIBUTES, defaults
 from graph_compiler.hlo.text_calls import (
     show_buffer_donor,
     show_calls,

@@ -1,21 +1,30 @@
 """The attributes of instructions in HLO text, a row each: how one is shown and how it is read.
 
-`ATTRIBUTES` lists them in the order in which they are printed. A row's `show` gives the text, or
-None where the instruction does not state the attribute; its `read` puts the value into the
-attributes under the names of the proto's fields, and raises ValueError where it cannot.
-Source: what XLA prints, https://openxla.org/xla/hlo_dumps.
+`ATTRIBUTES` lists them in the order in which they are printed (`graph_compiler.hlo.text_attribute`
+has the forms that most of them are of). Source: what XLA prints, https://openxla.org/xla/hlo_dumps.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from graph_compiler.hlo.graph import Instruction
 from graph_compiler.hlo.proto_fields import ENUMERATIONS
 from graph_compiler.hlo.record import Record, fields_of
+from graph_compiler.hlo.text_attribute import (
+    STATED,
+    TextAttribute,
+    enumeration_attribute,
+    flag_attribute,
+    number_attribute,
+    numbers_attribute,
+    part_attribute,
+    quoted_attribute,
+    row_attribute,
+    word_attribute,
+)
 from graph_compiler.hlo.text_forms import (
     joined,
     read_accuracy,
@@ -47,7 +56,6 @@ from graph_compiler.hlo.text_scan import (
     integers,
     quote,
     split,
-    string,
     string_bytes,
 )
 from graph_compiler.hlo.text_sharding import (
@@ -60,71 +68,6 @@ from graph_compiler.hlo.text_sharding import (
     show_sharding,
 )
 from graph_compiler.hlo.text_values import parse_shape, show_shape
-
-Show = Callable[[Instruction], str | None]
-Read = Callable[[str, dict[str, Any]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class TextAttribute:
-    """An attribute of HLO text. `only` and `never`: opcodes that show it, or do not.
-
-    `field`: the field of the proto that it states alone; "" where it states a part, or several.
-    `parts`: the fields of the latter. Without any of its fields it is shown only where `STATED`.
-    """
-
-    name: str
-    show: Show
-    read: Read
-    only: frozenset[str] = frozenset()
-    never: frozenset[str] = frozenset()
-    field: str = ""
-    parts: tuple[str, ...] = ()
-
-    def may_show(self, opcode: str, fields: frozenset[str]) -> bool:
-        """Whether an instruction that has these fields may state the attribute."""
-        if (self.only and opcode not in self.only) or opcode in self.never:
-            return False
-        return not fields.isdisjoint((self.field, *self.parts)) or self.name in STATED.get(
-            opcode, ()
-        )
-
-
-STATED: dict[str, frozenset[str]] = {
-    opcode: frozenset(names.split())
-    for opcode, names in {
-        "broadcast": "dimensions",
-        "transpose": "dimensions",
-        "reverse": "dimensions",
-        "reduce": "dimensions",
-        "map": "dimensions",
-        "sort": "dimensions",
-        "concatenate": "dimensions",
-        "iota": "iota_dimension",
-        "get-tuple-element": "index",
-        "slice": "slice",
-        "dynamic-slice": "dynamic_slice_sizes",
-        "dot": "lhs_contracting_dims rhs_contracting_dims",
-        "gather": "offset_dims collapsed_slice_dims start_index_map index_vector_dim slice_sizes",
-        "scatter": "update_window_dims inserted_window_dims scatter_dims_to_operand_dims "
-        "index_vector_dim",
-        "rng-bit-generator": "algorithm",
-        "fft": "fft_type fft_length",
-        "topk": "k largest",
-        "batch-norm-training": "epsilon feature_index",
-        "batch-norm-inference": "epsilon feature_index",
-        "batch-norm-grad": "epsilon feature_index",
-        "reduce-precision": "exponent_bits mantissa_bits",
-        "rng-get-and-update-state": "delta",
-        "all-reduce": "replica_groups",
-        "all-gather": "replica_groups",
-        "all-to-all": "replica_groups",
-        "reduce-scatter": "replica_groups",
-        "collective-permute": "source_target_pairs",
-        "scan": "dimensions",
-    }.items()
-}
-"""Attributes that an opcode shows even where they are empty or zero."""
 
 
 def defaults(instruction: Instruction) -> dict[str, Any]:
@@ -177,120 +120,6 @@ _DEFAULTS: dict[str, Callable[[Instruction], dict[str, Any]]] = {
     "custom-call": _custom_call,
     "compare": _compare,
 }
-
-
-def _row(
-    name: str,
-    field: str,
-    show: Callable[[Any], str | None],
-    read: Callable[[str], Any],
-    empty: Any = None,
-    only: str = "",
-    never: str = "",
-) -> TextAttribute:
-    """An attribute that is one field. `empty`: the value that is shown only where `STATED`."""
-
-    def show_field(instruction: Instruction) -> str | None:
-        value = instruction.attributes.get(field)
-        if value is None or value == empty:
-            if name not in STATED.get(instruction.opcode, ()):
-                return None
-            value = empty if value is None else value
-            if value is None:
-                return None
-        return show(value)
-
-    def read_field(text: str, attributes: dict[str, Any]) -> None:
-        value = read(text)
-        # Text states what a proto leaves out: zero, false, an empty list.
-        if value != empty or isinstance(value, Record):
-            attributes[field] = value
-
-    return TextAttribute(
-        name, show_field, read_field, frozenset(only.split()), frozenset(never.split()), field
-    )
-
-
-def _numbers(name: str, field: str = "", **options: Any) -> TextAttribute:
-    return _row(name, field or name, joined, integers, (), **options)
-
-
-def _number(name: str, field: str = "", **options: Any) -> TextAttribute:
-    return _row(name, field or name, str, integer, 0, **options)
-
-
-def _flag(name: str, field: str = "", **options: Any) -> TextAttribute:
-    return _row(name, field or name, shown_flag, boolean, False, **options)
-
-
-def shown_flag(value: bool) -> str:
-    return "true" if value else "false"
-
-
-def _word(name: str, field: str, **options: Any) -> TextAttribute:
-    return _row(name, field, str, _bare, "", **options)
-
-
-def _bare(text: str) -> str:
-    if not re.fullmatch(r"\w+", text):
-        raise ValueError(f"word expected, found {text[:40]!r}")
-    return text
-
-
-def _quoted(name: str, field: str = "", **options: Any) -> TextAttribute:
-    return _row(name, field or name, quote, string, "", **options)
-
-
-def _enumeration(
-    name: str, field: str, kind: str, lower: bool = False, empty: str = "", **options: Any
-) -> TextAttribute:
-    """An enumeration, whose text may be the proto's name in lower case."""
-    shown = {value: value.lower() if lower else value for value in ENUMERATIONS[kind]}
-    values = {text: value for value, text in shown.items()}
-
-    def read(text: str) -> str:
-        if text not in values:
-            raise ValueError(f"one of {', '.join(values)} expected, found {text[:40]!r}")
-        return values[text]
-
-    return _row(name, field, shown.get, read, empty or ENUMERATIONS[kind][0], **options)
-
-
-def _part(name: str, field: str, kind: str, part: str, **options: Any) -> TextAttribute:
-    """A repeated number or a number that is a field of a message, which is a field."""
-    repeated = fields_of(kind)[part].repeated
-    empty: Any = () if repeated else fields_of(kind)[part].default
-    enumeration = fields_of(kind)[part].type
-    if enumeration in ENUMERATIONS:
-        return _enumerated_part(name, field, kind, part)
-    show: Callable[[Any], str] = joined if repeated else str
-    read: Callable[[str], Any] = integers if repeated else integer
-    if empty is False:
-        show, read = shown_flag, boolean
-
-    def show_part(instruction: Instruction) -> str | None:
-        record = instruction.attributes.get(field)
-        if record is None or record.message != kind:
-            return None
-        value = getattr(record, part)
-        if value == empty and name not in STATED.get(instruction.opcode, ()):
-            return None
-        return show(value)
-
-    def read_part(text: str, attributes: dict[str, Any]) -> None:
-        record = attributes.setdefault(field, Record(kind))
-        value = read(text)
-        if value != empty:
-            record.values[part] = value
-
-    return TextAttribute(
-        name,
-        show_part,
-        read_part,
-        frozenset(options.get("only", "").split()),
-        frozenset(options.get("never", "").split()),
-        parts=(field,),
-    )
 
 
 def _show_precisions(instruction: Instruction) -> str | None:
@@ -384,21 +213,6 @@ def _read_replica_groups(text: str, attributes: dict[str, Any]) -> None:
         attributes["collective_device_list"] = devices
 
 
-def _enumerated_part(name: str, field: str, kind: str, part: str) -> TextAttribute:
-    values = ENUMERATIONS[fields_of(kind)[part].type]
-
-    def show_part(instruction: Instruction) -> str | None:
-        record = instruction.attributes.get(field)
-        return None if record is None or part not in record.values else str(record.values[part])
-
-    def read_part(text: str, attributes: dict[str, Any]) -> None:
-        if text not in values:
-            raise ValueError(f"one of {', '.join(values)} expected, found {text[:40]!r}")
-        attributes.setdefault(field, Record(kind)).values[part] = text
-
-    return TextAttribute(name, show_part, read_part, parts=(field,))
-
-
 _TRUTHS = {"TRI_STATE_TRUE": "true", "TRI_STATE_FALSE": "false"}
 
 
@@ -463,112 +277,112 @@ _SOLVE = ("triangular_solve_options", "TriangularSolveOptions")
 _GATHER = ("gather_dimension_numbers", "GatherDimensionNumbers")
 _SCATTER = ("scatter_dimension_numbers", "ScatterDimensionNumbers")
 
-_ROWS = (
-    _numbers("dimensions", never="iota"),
-    _row(
+ATTRIBUTES: tuple[TextAttribute, ...] = (
+    numbers_attribute("dimensions", never="iota"),
+    row_attribute(
         "iota_dimension",
         "dimensions",
         lambda value: str(value[0]) if len(value) == 1 else None,
         lambda text: (integer(text),),
         only="iota",
     ),
-    _number("index", "tuple_index"),
-    _row("slice", "slice_dimensions", show_slices, read_slices, ()),
-    _numbers("dynamic_slice_sizes"),
-    _row("padding", "padding_config", show_padding, read_padding),
-    _row("window", "window", show_window, read_window),
-    _row("dim_labels", "convolution_dimension_numbers", show_labels, read_labels),
-    _row("feature_group_count", "feature_group_count", str, integer, 1),
-    _row("batch_group_count", "batch_group_count", str, integer, 1),
-    _part("lhs_batch_dims", *_DOT, "lhs_batch_dimensions", never="ragged-dot"),
-    _part("lhs_contracting_dims", *_DOT, "lhs_contracting_dimensions", never="ragged-dot"),
-    _part("rhs_batch_dims", *_DOT, "rhs_batch_dimensions", never="ragged-dot"),
-    _part("rhs_contracting_dims", *_DOT, "rhs_contracting_dimensions", never="ragged-dot"),
+    number_attribute("index", "tuple_index"),
+    row_attribute("slice", "slice_dimensions", show_slices, read_slices, ()),
+    numbers_attribute("dynamic_slice_sizes"),
+    row_attribute("padding", "padding_config", show_padding, read_padding),
+    row_attribute("window", "window", show_window, read_window),
+    row_attribute("dim_labels", "convolution_dimension_numbers", show_labels, read_labels),
+    row_attribute("feature_group_count", "feature_group_count", str, integer, 1),
+    row_attribute("batch_group_count", "batch_group_count", str, integer, 1),
+    part_attribute("lhs_batch_dims", *_DOT, "lhs_batch_dimensions", never="ragged-dot"),
+    part_attribute("lhs_contracting_dims", *_DOT, "lhs_contracting_dimensions", never="ragged-dot"),
+    part_attribute("rhs_batch_dims", *_DOT, "rhs_batch_dimensions", never="ragged-dot"),
+    part_attribute("rhs_contracting_dims", *_DOT, "rhs_contracting_dimensions", never="ragged-dot"),
     *(_ragged_part(*names) for names in _RAGGED),
     TextAttribute("domain", _show_domain, _read_domain, parts=_DOMAIN_FIELDS),
-    _part("offset_dims", *_GATHER, "offset_dims"),
-    _part("collapsed_slice_dims", *_GATHER, "collapsed_slice_dims"),
-    _part("start_index_map", *_GATHER, "start_index_map"),
-    _part("operand_batching_dims", *_GATHER, "operand_batching_dims"),
-    _part("start_indices_batching_dims", *_GATHER, "start_indices_batching_dims"),
-    _part("update_window_dims", *_SCATTER, "update_window_dims"),
-    _part("inserted_window_dims", *_SCATTER, "inserted_window_dims"),
-    _part("scatter_dims_to_operand_dims", *_SCATTER, "scatter_dims_to_operand_dims"),
-    _part("input_batching_dims", *_SCATTER, "input_batching_dims"),
-    _part("scatter_indices_batching_dims", *_SCATTER, "scatter_indices_batching_dims"),
-    _part("index_vector_dim", *_GATHER, "index_vector_dim", only="gather"),
-    _part("index_vector_dim", *_SCATTER, "index_vector_dim", only="scatter"),
-    _numbers("slice_sizes", "gather_slice_sizes"),
-    _flag("indices_are_sorted"),
-    _flag("unique_indices"),
-    _word("direction", "comparison_direction"),
-    _word("type", "comparison_type"),
-    _number("exponent_bits"),
-    _number("mantissa_bits"),
-    _enumeration("fft_type", "fft_type", "FftType"),
-    _numbers("fft_length"),
-    _row("epsilon", "epsilon", lambda value: f"{value:.9g}", float, 0.0),
-    _number("feature_index"),
-    _flag("is_stable"),
-    _flag("is_reverse"),
-    _number("num_carries"),
-    _row("is_associative", "is_associative", _TRUTHS.get, _read_truth),
-    _number("k"),
-    _flag("largest"),
-    _number("delta"),
-    _enumeration("distribution", "distribution", "RandomDistribution", lower=True),
+    part_attribute("offset_dims", *_GATHER, "offset_dims"),
+    part_attribute("collapsed_slice_dims", *_GATHER, "collapsed_slice_dims"),
+    part_attribute("start_index_map", *_GATHER, "start_index_map"),
+    part_attribute("operand_batching_dims", *_GATHER, "operand_batching_dims"),
+    part_attribute("start_indices_batching_dims", *_GATHER, "start_indices_batching_dims"),
+    part_attribute("update_window_dims", *_SCATTER, "update_window_dims"),
+    part_attribute("inserted_window_dims", *_SCATTER, "inserted_window_dims"),
+    part_attribute("scatter_dims_to_operand_dims", *_SCATTER, "scatter_dims_to_operand_dims"),
+    part_attribute("input_batching_dims", *_SCATTER, "input_batching_dims"),
+    part_attribute("scatter_indices_batching_dims", *_SCATTER, "scatter_indices_batching_dims"),
+    part_attribute("index_vector_dim", *_GATHER, "index_vector_dim", only="gather"),
+    part_attribute("index_vector_dim", *_SCATTER, "index_vector_dim", only="scatter"),
+    numbers_attribute("slice_sizes", "gather_slice_sizes"),
+    flag_attribute("indices_are_sorted"),
+    flag_attribute("unique_indices"),
+    word_attribute("direction", "comparison_direction"),
+    word_attribute("type", "comparison_type"),
+    number_attribute("exponent_bits"),
+    number_attribute("mantissa_bits"),
+    enumeration_attribute("fft_type", "fft_type", "FftType"),
+    numbers_attribute("fft_length"),
+    row_attribute("epsilon", "epsilon", lambda value: f"{value:.9g}", float, 0.0),
+    number_attribute("feature_index"),
+    flag_attribute("is_stable"),
+    flag_attribute("is_reverse"),
+    number_attribute("num_carries"),
+    row_attribute("is_associative", "is_associative", _TRUTHS.get, _read_truth),
+    number_attribute("k"),
+    flag_attribute("largest"),
+    number_attribute("delta"),
+    enumeration_attribute("distribution", "distribution", "RandomDistribution", lower=True),
     TextAttribute(
         "operand_precision", _show_precisions, _read_precisions, parts=("precision_config",)
     ),
     TextAttribute(
         "algorithm", _show_algorithm, _read_algorithm, parts=("precision_config", "rng_algorithm")
     ),
-    _row("result_accuracy", "result_accuracy", show_accuracy, read_accuracy),
-    _part("left_side", *_SOLVE, "left_side"),
-    _part("lower", *_SOLVE, "lower", never="cholesky"),
-    _part("lower", "cholesky_options", "CholeskyOptions", "lower", only="cholesky"),
-    _part("unit_diagonal", *_SOLVE, "unit_diagonal"),
-    _part("transpose_a", *_SOLVE, "transpose_a"),
-    _number("channel_id"),
+    row_attribute("result_accuracy", "result_accuracy", show_accuracy, read_accuracy),
+    part_attribute("left_side", *_SOLVE, "left_side"),
+    part_attribute("lower", *_SOLVE, "lower", never="cholesky"),
+    part_attribute("lower", "cholesky_options", "CholeskyOptions", "lower", only="cholesky"),
+    part_attribute("unit_diagonal", *_SOLVE, "unit_diagonal"),
+    part_attribute("transpose_a", *_SOLVE, "transpose_a"),
+    number_attribute("channel_id"),
     TextAttribute(
         "replica_groups", _show_replica_groups, _read_replica_groups, parts=_REPLICA_GROUPS
     ),
-    _row("source_target_pairs", "source_target_pairs", show_pairs, read_pairs, ()),
-    _flag("constrain_layout", never="custom-call"),
-    _flag("use_global_device_ids"),
-    _flag("is_host_transfer"),
-    _flag("is_composite"),
-    _quoted("custom_call_target"),
+    row_attribute("source_target_pairs", "source_target_pairs", show_pairs, read_pairs, ()),
+    flag_attribute("constrain_layout", never="custom-call"),
+    flag_attribute("use_global_device_ids"),
+    flag_attribute("is_host_transfer"),
+    flag_attribute("is_composite"),
+    quoted_attribute("custom_call_target"),
     TextAttribute(
         "operand_layout_constraints", _show_constraints, _read_constraints, parts=_CONSTRAINTS
     ),
-    _flag("custom_call_has_side_effect"),
-    _row("output_to_operand_aliasing", "output_operand_aliasing", show_aliases, read_aliases, ()),
-    _enumeration("schedule", "custom_call_schedule", "CustomCallSchedule"),
-    _enumeration(
+    flag_attribute("custom_call_has_side_effect"),
+    row_attribute(
+        "output_to_operand_aliasing", "output_operand_aliasing", show_aliases, read_aliases, ()
+    ),
+    enumeration_attribute("schedule", "custom_call_schedule", "CustomCallSchedule"),
+    enumeration_attribute(
         "api_version",
         "custom_call_api_version",
         "CustomCallApiVersion",
         empty="API_VERSION_ORIGINAL",
     ),
-    _enumeration("padding_type", "padding_type", "PaddingType"),
-    _word("kind", "fusion_kind"),
-    _quoted("async_execution_thread"),
-    _row("outfeed_config", "outfeed_config", quote, string_bytes, b""),
-    _row("infeed_config", "infeed_config", quote, string_bytes, b""),
-    _row("outfeed_shape", "outfeed_shape", show_shape, parse_shape),
-    _row("parameter_replication", "parameter_replication", show_leaves, read_leaves),
-    _row("sharding", "sharding", show_sharding, parse_sharding),
-    _row("frontend_attributes", "frontend_attributes", show_frontend, read_frontend),
-    _row("backend_config", "backend_config", show_config, read_config, b""),
+    enumeration_attribute("padding_type", "padding_type", "PaddingType"),
+    word_attribute("kind", "fusion_kind"),
+    quoted_attribute("async_execution_thread"),
+    row_attribute("outfeed_config", "outfeed_config", quote, string_bytes, b""),
+    row_attribute("infeed_config", "infeed_config", quote, string_bytes, b""),
+    row_attribute("outfeed_shape", "outfeed_shape", show_shape, parse_shape),
+    row_attribute("parameter_replication", "parameter_replication", show_leaves, read_leaves),
+    row_attribute("sharding", "sharding", show_sharding, parse_sharding),
+    row_attribute("frontend_attributes", "frontend_attributes", show_frontend, read_frontend),
+    row_attribute("backend_config", "backend_config", show_config, read_config, b""),
 )
-
-ATTRIBUTES: tuple[TextAttribute, ...] = _ROWS
 
 
 def _by_name() -> dict[str, list[TextAttribute]]:
     found: dict[str, list[TextAttribute]] = {}
-    for row in _ROWS:
+    for row in ATTRIBUTES:
         found.setdefault(row.name, []).append(row)
     return found
 

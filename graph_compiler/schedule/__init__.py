@@ -2,7 +2,7 @@
 
 `simplify` makes a block of array `nodes` of a module, and `schedule` makes `steps` of a block:
 element-wise work stays an expression over strided `views` until something needs it in memory
-(`fusion`); `contractions`, `reductions`, `ordering` and `placement` are the steps of their
-operators. `parts` divides large calls for several threads. `attributes` and `structure` say what
-makes two steps, or two modules, the same.
+(`fusion`). `contractions`, `convolutions`, `reductions`, `ordering` and `placement` are the steps
+of their operators. `parts` divides large calls for several threads. `attributes` and `structure`
+say what makes two steps, or two modules, the same.
 """

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from graph_compiler.host_kernels.elements import UNSUPPORTED
-from graph_compiler.schedule import contractions, ordering, placement, reductions
+from graph_compiler.schedule import contractions, convolutions, ordering, placement, reductions
 from graph_compiler.schedule.attributes import native_attribute, native_operands
 from graph_compiler.schedule.fusion import (
     LEAVES_LIMIT,
@@ -285,7 +285,7 @@ HANDLERS: dict[str, Callable[[Scheduler, Node], Any]] = {
     "sort": ordering.sort,
     "topk": ordering.top,
     "dot": contractions.dot,
-    "convolution": contractions.convolution,
+    "convolution": convolutions.convolution,
     "while": _single(_while),
     "conditional": _single(_conditional),
 }

@@ -22,7 +22,7 @@ from graph_compiler.hlo.operators import (
     slicing,
     sorting,
 )
-from graph_compiler.hlo.operators.collectives import exchanges
+from graph_compiler.hlo.operators.collectives import exchanges, started
 from graph_compiler.hlo.operators.custom import CUSTOM_CALLS, known_targets, shard_map
 from graph_compiler.hlo.operators.elementwise import (
     binary,
@@ -52,6 +52,7 @@ FAMILIES = (
     randomness,
     control,
     exchanges,
+    started,
     known_targets,
     shard_map,
 )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from graph_compiler.hlo.operators.convolution import places_of
 from graph_compiler.lower.products.product import MULTIPLIED
 from graph_compiler.lower.sizes import PARTITIONS
-from graph_compiler.schedule import contractions
+from graph_compiler.schedule import convolutions
 from graph_compiler.schedule.fusion import Lazy, materialised, store
 from graph_compiler.schedule.steps import item_size
 from graph_compiler.schedule.views import Buffer, View, reshaped, row_major
@@ -267,7 +267,7 @@ def convolution(scheduler: Scheduler, node: Node) -> Lazy | None:
     its windows are large; as element-wise work where it has groups of one feature and few of
     them."""
     found = _convolution(scheduler, node)
-    return contractions.convolution(scheduler, node) if found is None else found
+    return convolutions.convolution(scheduler, node) if found is None else found
 
 
 def _convolution(scheduler: Scheduler, node: Node) -> View | None:

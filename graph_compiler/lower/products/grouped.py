@@ -29,7 +29,7 @@ from graph_compiler.lower.products.images import Images
 from graph_compiler.lower.products.loaded_bands import LoadedBands
 from graph_compiler.lower.products.strips import FIXED
 from graph_compiler.lower.sizes import PARTITIONS
-from graph_compiler.schedule.contractions import UNROLLED
+from graph_compiler.schedule.convolutions import UNROLLED
 from isa.alu import ALU
 from isa.enums import Engine, Memory
 from nki.ir.views.tensor import NkiTensor

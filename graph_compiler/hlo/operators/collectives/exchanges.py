@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from graph_compiler.hlo.operators.collectives.groups import GROUP_FIELDS, group_of, group_size
-from graph_compiler.hlo.operators.control import CopyDone, OptimizationBarrier, placeholder
 from graph_compiler.hlo.operators.elementwise.unary import INTEGER
 from graph_compiler.hlo.operators.folding import Folder
 from graph_compiler.hlo.operators.row import (
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from graph_compiler.hlo.types import Shape
 
 
-def _arrays(instruction: Instruction) -> list[Shape]:
+def operand_arrays(instruction: Instruction) -> list[Shape]:
     return [operand_array(instruction, i) for i in range(len(instruction.operands))]
 
 
@@ -102,7 +101,7 @@ class AllReduce(Collective):
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:
-        shapes = _arrays(instruction)
+        shapes = operand_arrays(instruction)
         group_size(instruction)
         for shape in shapes:
             types = [shape.element_type] * 2
@@ -138,7 +137,7 @@ class AllGather(Collective):
 
     @classmethod
     def gathered(cls, instruction: Instruction, results: list[Shape]) -> list[Shape]:
-        shapes, axes = _arrays(instruction), instruction.attribute("dimensions")
+        shapes, axes = operand_arrays(instruction), instruction.attribute("dimensions")
         found = []
         for position, shape in enumerate(shapes):
             require_shape(
@@ -177,7 +176,7 @@ class ReduceScatter(AllReduce):
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:
         super().infer(instruction)
-        shapes, axes = _arrays(instruction), instruction.attribute("dimensions")
+        shapes, axes = operand_arrays(instruction), instruction.attribute("dimensions")
         results = instruction.shape.tuple_shapes or (instruction.shape,)
         number = group_size(instruction)
         found = []
@@ -227,7 +226,7 @@ class AllToAll(Collective):
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:
-        shapes, axes = _arrays(instruction), instruction.attribute("dimensions")
+        shapes, axes = operand_arrays(instruction), instruction.attribute("dimensions")
         number = group_size(instruction)
         if axes:
             require_shape(
@@ -282,7 +281,7 @@ class RaggedAllToAll(Collective):
 
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:
-        rows, output, *vectors = _arrays(instruction)
+        rows, output, *vectors = operand_arrays(instruction)
         require_type(
             rows.element_type == output.element_type,
             instruction,
@@ -341,7 +340,7 @@ class CollectiveBroadcast(Collective):
     @classmethod
     def infer(cls, instruction: Instruction) -> Shape:
         group_size(instruction)
-        return tuple_or_one(_arrays(instruction))
+        return tuple_or_one(operand_arrays(instruction))
 
     @classmethod
     def joined(
@@ -369,7 +368,7 @@ class CollectivePermute(HloOperator):
             f"it sends to {targets}.",
             "A rank receives from at most one rank.",
         )
-        return tuple_or_one(_arrays(instruction))
+        return tuple_or_one(operand_arrays(instruction))
 
     @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
@@ -421,87 +420,3 @@ class ReplicaId(PartitionId):
     @classmethod
     def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Array:
         return np.array(context.rank // context.partitions, np.uint32)
-
-
-class AllReduceStart(AllReduce):
-    """Begins an all-reduce; gives its result."""
-
-    opcode = "all-reduce-start"
-    builders = ()
-    stablehlo = ""
-
-
-class AllReduceDone(OptimizationBarrier):
-    """The result of the all-reduce that a start began."""
-
-    opcode = "all-reduce-done"
-    builders = ()
-    stablehlo = ""
-
-
-class Started(HloOperator):
-    """Begins a collective; gives (operands, results, contexts ...)."""
-
-    builders: ClassVar[tuple[str, ...]] = ()
-    stablehlo = ""
-    results: ClassVar[Any]
-
-    @classmethod
-    def declared(cls, instruction: Instruction) -> Shape:
-        return instruction.shape.tuple_shapes[1]
-
-    @classmethod
-    def evaluate(cls, instruction: Instruction, operands: list[Any], context: Evaluation) -> Any:
-        contexts = [placeholder(shape) for shape in instruction.shape.tuple_shapes[2:]]
-        return (packed(operands), packed(cls.results(instruction, operands, context)), *contexts)
-
-
-def _started_shape(instruction: Instruction, results: list[Shape]) -> Shape:
-    from graph_compiler.hlo.types import Shape
-
-    operands = tuple_or_one(_arrays(instruction))
-    contexts = instruction.shape.tuple_shapes[2:]
-    return Shape.tuple_of([operands, tuple_or_one(results), *contexts])
-
-
-class AllGatherStart(Started, AllGather):
-    """Begins an all-gather: (operand, result)."""
-
-    opcode = "all-gather-start"
-
-    @classmethod
-    def infer(cls, instruction: Instruction) -> Shape:
-        parts = instruction.shape.tuple_shapes
-        require_shape(
-            len(parts) >= 2,
-            instruction,
-            f"its shape is {instruction.shape}.",
-            "It gives the operand and the result.",
-        )
-        results = list(parts[1].tuple_shapes or (parts[1],))
-        return _started_shape(instruction, cls.gathered(instruction, results))
-
-
-class AllGatherDone(CopyDone):
-    """The result of the all-gather that a start began."""
-
-    opcode = "all-gather-done"
-    position = 1
-
-
-class CollectivePermuteStart(Started, CollectivePermute):
-    """Begins a collective-permute: (operand, result, contexts ...)."""
-
-    opcode = "collective-permute-start"
-
-    @classmethod
-    def infer(cls, instruction: Instruction) -> Shape:
-        super().infer(instruction)
-        return _started_shape(instruction, _arrays(instruction))
-
-
-class CollectivePermuteDone(CopyDone):
-    """The result of the collective-permute that a start began."""
-
-    opcode = "collective-permute-done"
-    position = 1
