@@ -162,7 +162,7 @@ class EstimatedLevel(ABC):
                     free[engine] = begins + interval
                 end = begins + completion
                 if transfer is not None:
-                    dispatch, work, tail = transfer
+                    dispatch, work, tail, _ = transfer
                     free[-1] += work
                     end = (free[-1] if early else begins) + dispatch + work + tail
                 start = begins if start < 0 else start

@@ -1,11 +1,11 @@
 """Multi-buffering: unrolls loops over several sets of buffers, so that iterations overlap.
 
-A trip then has the bodies of 2 to 16 iterations: as many as fit and as pay by the event model,
-which times the loop alone (`nki.passes.order.modelled`) where its body does not say so by itself
-(`nki.passes.order.independent`). For loops over ints the remaining iterations are straight code,
-and small loops are unrolled completely. For loops over symbols the rest is loops of at most one
-trip, each with half as many iterations as the one before, so that every size overlaps. Loops whose
-count only the device knows keep one copy.
+A trip then has the bodies of 2 to 16 iterations: as many as fit and as pay. That is estimated from
+the body (`nki.passes.order.independent`) where its iterations share nothing but engines; else the
+event model times the loop alone (`nki.passes.order.modelled`). For loops over ints the remaining
+iterations are straight code, and small loops are unrolled completely. For loops over symbols the
+rest is loops of at most one trip, each with half as many iterations as the one before, so that
+every size overlaps. Loops whose count only the device knows keep one copy.
 """
 
 from __future__ import annotations
@@ -153,7 +153,8 @@ class _Rotation(NamedTuple):
         trips: int | None,
         wanted: list[int],
     ) -> int:
-        """The number of copies that pays: by the event model, where the body does not say it."""
+        """The number of copies that pays: by the event model, where the body does not say it, or
+        so many have no room at once."""
         alone = None
         if launch_sizes(self.kernel, body) is not None:
             alone = independent(node, body, TARGETS[self.kernel.target])
@@ -161,20 +162,26 @@ class _Rotation(NamedTuple):
             return wanted[-1]
         sample = max(ITERATIONS, 2 * wanted[-1])
         sample = sample if trips is None else min(trips, sample)
+        one = None
+        if alone is not None and alone.is_plain:
+            estimated = partial(alone.with_copies, iterations=sample)
+            one = estimated(1)
+            found = fewest(wanted, one, estimated)
+            if found <= alone.room:
+                return found
         loop = some_trips(node, sample, body)
-        estimated = alone and alone.with_one_copy(sample)
-        one = estimated or self._spent([loop])
-        if one is None:
-            return wanted[0] if node.unroll else 1
 
         def spent(copies: int) -> Modelled | None:
             if copies == 1:
-                return self._spent([loop]) if estimated else one
+                return self._spent([loop])
             first, *rest = _rotated(loop, body, numbering.for_trials(), copies)
             if isinstance(first, Loop):  # whose order is going to be that of the loop itself
                 first.variable.upper = _middle(node, copies) - first.step
             return self._spent([first, *rest])
 
+        one = one or spent(1)
+        if one is None:
+            return wanted[0] if node.unroll else 1
         return fewest(wanted, one, spent)
 
     def _spent(self, nodes: list[Node]) -> Modelled | None:

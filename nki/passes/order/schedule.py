@@ -55,9 +55,10 @@ SPACED: ContextVar[bool] = ContextVar("spaced", default=False)
 so that others come between. They need not, but a list schedule takes what may begin first, and
 either order may turn out to be the faster one."""
 
-Timing = Sequence[tuple[int, float, float, tuple[float, float, float] | None, str | None]]
+Timing = Sequence[tuple[int, float, float, tuple[float, float, float, float] | None, str | None]]
 """Of each step of an operation (engine, interval, completion, transfer, table), in ns: the transfer
-is (dispatch, work, tail) or None, the table the activation table that it needs, or None."""
+is (dispatch, work, tail, mean) or None, the table the activation table that it needs, or None. Work
+is that of the DMA engine that has the most to do, the mean that of all of them."""
 
 
 def schedule(
@@ -219,7 +220,8 @@ class Costs:
         if row.asynchronous:
             planned = plan_transfer(sized, self.target)
             work = max((ns for _, ns in planned.work), default=0.0)
-            transfer = planned.dispatch_ns, work, planned.tail_ns
+            mean = planned.engine_ns / self.target.dma_engines.value
+            transfer = planned.dispatch_ns, work, planned.tail_ns, mean
         tables = [
             instruction.values[index].loaded_table
             for index, _, attribute in row.attributes
@@ -293,8 +295,8 @@ def timing_columns(timings: Sequence[Timing]) -> list[Any]:
     dispatch, the work and the tail."""
     steps = [step for timing in timings for step in timing]
     tables: dict[str | None, int] = {None: -1}
-    transfers = [transfer or (0.0, 0.0, 0.0) for *_, transfer, _ in steps]
-    dispatch, work, tail = np.array(transfers, np.float64).reshape(-1, 3).T
+    transfers = [transfer or (0.0, 0.0, 0.0, 0.0) for *_, transfer, _ in steps]
+    dispatch, work, tail, _ = np.array(transfers, np.float64).reshape(-1, 4).T
     return [
         starts_of(np.array([len(timing) for timing in timings], np.int64)),
         np.array([engine for engine, *_ in steps], np.int64),
