@@ -15,7 +15,7 @@ import nki.isa as nisa
 import nki.language as nl
 from nki.passes.analysis.content import forget
 from nki.passes.order import pipeline, rotate
-from nki.passes.order.independent import Independent
+from nki.passes.order.iterations import Iterations
 from nki.passes.order.modelled import Modelled
 from nki.passes.order.rotate import RotateBuffers
 from nki.passes.order.trips import at_most_once
@@ -112,7 +112,7 @@ def test_no_number_of_copies_takes_less_than_what_one_copy_says(monkeypatch, tri
         return wanted[0]
 
     monkeypatch.setattr(rotate, "fewest", counted)
-    monkeypatch.setattr(Independent, "is_plain", False)
+    monkeypatch.setattr(Iterations, "is_plain", False)
     forget()
     rotated(trips * P, columns)
     forget()
@@ -163,7 +163,7 @@ def test_an_order_found_for_a_trial_is_that_of_the_loop(monkeypatch):
         return order(body, stretch)
 
     monkeypatch.setattr(pipeline._PipelinedBody, "_order", counted)
-    monkeypatch.setattr(Independent, "is_plain", False)
+    monkeypatch.setattr(Iterations, "is_plain", False)
     forget()
     kernel = RotateBuffers().run(traced(chained, (51 * P, 64)))
     tried = len(ordered)

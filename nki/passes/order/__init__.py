@@ -11,6 +11,5 @@ In the order in which they run:
 5. `schedule`, after allocation: the order of the machine instructions of basic blocks.
 
 `list_schedule` is the list scheduler of both. `schedule` has what operations cost, `trips` has trip
-counts. `modelled` times a piece of code by the event model, and `independent` says of which loops
-that is not necessary.
+counts. `modelled` times a piece of code by the event model, `iterations` estimates loops.
 """

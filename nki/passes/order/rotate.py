@@ -1,8 +1,8 @@
 """Multi-buffering: unrolls loops over several sets of buffers, so that iterations overlap.
 
 A trip then has the bodies of 2 to 16 iterations: as many as fit and as pay. That is estimated from
-the body (`nki.passes.order.independent`) where its iterations share nothing but engines; else the
-event model times the loop alone (`nki.passes.order.modelled`). For loops over ints the remaining
+the body (`nki.passes.order.iterations`) where its iterations meet on chip only; else the event
+model times the loop alone (`nki.passes.order.modelled`). For loops over ints the remaining
 iterations are straight code, and small loops are unrolled completely. For loops over symbols the
 rest is loops of at most one trip, each with half as many iterations as the one before, so that
 every size overlaps. Loops whose count only the device knows keep one copy.
@@ -25,7 +25,7 @@ from nki.ir.begins import begun
 from nki.ir.nodes import Loop, Node, Op, Register, TracedKernel, operations, tensors_of
 from nki.ir.rewrite import Cloner, Numbering, Original, replace_loops
 from nki.passes.analysis.content import Content, kept
-from nki.passes.order.independent import independent
+from nki.passes.order.iterations import iterations_of
 from nki.passes.order.modelled import Modelled, launch_sizes, modelled, some_trips
 from nki.passes.order.pipeline import pipelined
 from nki.passes.order.queues import spread
@@ -157,7 +157,7 @@ class _Rotation(NamedTuple):
         so many have no room at once."""
         alone = None
         if launch_sizes(self.kernel, body) is not None:
-            alone = independent(node, body, TARGETS[self.kernel.target])
+            alone = iterations_of(node, body, TARGETS[self.kernel.target])
         if alone is not None and alone.most_copies_pay(wanted[-1]):
             return wanted[-1]
         sample = max(ITERATIONS, 2 * wanted[-1])

@@ -9,7 +9,7 @@ from isa.target import TARGETS
 from nki.ir.nodes import Loop
 from nki.passes.analysis.content import forget
 from nki.passes.order import rotate
-from nki.passes.order.independent import Independent, independent
+from nki.passes.order.iterations import Iterations, iterations_of
 from nki.passes.order.modelled import modelled
 from nki.passes.order.pipeline import pipelined
 from nki.passes.order.rotate import RotateBuffers
@@ -44,7 +44,7 @@ def chained(links, trips, wide=64, functions=(nl.square,), change=lambda *_: Non
 def pays(kernel, most=8):
     """Whether `most` copies pay by the body alone."""
     (loop,) = loops(kernel.bodies[0])
-    found = independent(loop, loop.body, TARGETS["trn2"])
+    found = iterations_of(loop, loop.body, TARGETS["trn2"])
     return found is not None and found.most_copies_pay(most)
 
 
@@ -68,23 +68,31 @@ def test_where_most_copies_pay_trials_find_that_too(monkeypatch, links, trips, w
     monkeypatch.setattr(rotate, "fewest", counted)
     found = steps()
     assert not tried
-    monkeypatch.setattr(Independent, "most_copies_pay", lambda *_: False)
+    monkeypatch.setattr(Iterations, "most_copies_pay", lambda *_: False)
     assert steps() == found
     (times,) = tried
     assert max(times) in found and all(times.values())
     assert min(times, key=lambda copies: times[copies].total_ns) == max(times)
 
 
+def summed(a, out, row, x, total):
+    nisa.tensor_tensor(dst=total, data1=total, data2=x, op=nl.add)
+
+
+@pytest.mark.parametrize("change", [lambda *_: None, summed])
 @pytest.mark.parametrize("copies", [1, 2, 8])
 @pytest.mark.parametrize(
     ("links", "trips", "wide"), [(3, 64, 64), (4, 20, 256), (6, 27, 512), (12, 64, 64)]
 )
-def test_what_copies_take_is_what_the_event_model_says(monkeypatch, links, trips, wide, copies):
+def test_what_copies_take_is_what_the_event_model_says(
+    monkeypatch, links, trips, wide, copies, change
+):
     """Of trips that are found in order by the list schedule's clock, against those that are copied,
     compiled and timed; the least time is one that they do not go below."""
-    kernel = chained(links, trips, wide)
+    kernel = chained(links, trips, wide, change=change)
     (loop,) = loops(kernel.bodies[0])
-    alone = independent(loop, loop.body, TARGETS["trn2"])
+    alone = iterations_of(loop, loop.body, TARGETS["trn2"])
+    assert alone.shares_nothing is (change is not summed)
     estimated = alone.with_copies(copies, trips)
     monkeypatch.setattr(rotate._Rotation, "_copies", lambda *_: copies)
     body = RotateBuffers().run(kernel).bodies[0]
@@ -97,7 +105,7 @@ def test_what_copies_take_is_what_the_event_model_says(monkeypatch, links, trips
 
 def test_each_of_many_trips_takes_as_long_as_the_last_of_some():
     (loop,) = loops(chained(3, 256).bodies[0])
-    alone = independent(loop, loop.body, TARGETS["trn2"])
+    alone = iterations_of(loop, loop.body, TARGETS["trn2"])
     twelve, sixteen, many = (alone.with_copies(4, trips).total_ns for trips in (12, 16, 256))
     assert many - sixteen == pytest.approx(60 * (sixteen - twelve), rel=0.05)
 
@@ -120,7 +128,7 @@ def test_transfers_of_a_few_dma_engines_are_timed(partitions):
         return out
 
     (loop,) = loops(traced(kernel, (32 * P, 64)).bodies[0])
-    assert independent(loop, loop.body, TARGETS["trn2"]).is_plain == (partitions == P)
+    assert iterations_of(loop, loop.body, TARGETS["trn2"]).is_plain == (partitions == P)
 
 
 def test_loads_that_may_be_spread_over_engines_are_timed():
@@ -132,13 +140,13 @@ def test_loads_that_may_be_spread_over_engines_are_timed():
 
     for change, plain in ((loading, False), (lambda *_: None, True)):
         (loop,) = loops(chained(2, 32, change=change).bodies[0])
-        assert independent(loop, loop.body, TARGETS["trn2"]).is_plain == plain
+        assert iterations_of(loop, loop.body, TARGETS["trn2"]).is_plain == plain
 
 
 @pytest.mark.parametrize(("functions", "plain"), [((nl.exp,), True), ((nl.exp, nl.gelu), False)])
 def test_loops_that_change_activation_tables_are_timed(functions, plain):
     (loop,) = loops(chained(4, 32, functions=functions).bodies[0])
-    assert independent(loop, loop.body, TARGETS["trn2"]).is_plain == plain
+    assert iterations_of(loop, loop.body, TARGETS["trn2"]).is_plain == plain
 
 
 @pytest.mark.parametrize(("wide", "room"), [(512, 56), (4096, 7)])
@@ -146,7 +154,7 @@ def test_copies_that_share_places_are_timed(monkeypatch, wide, room):
     """Those that have room at once are not: eight are taken as the body says."""
     kernel = chained(4, 32, wide=wide)
     (loop,) = loops(kernel.bodies[0])
-    alone = independent(loop, loop.body, TARGETS["trn2"])
+    alone = iterations_of(loop, loop.body, TARGETS["trn2"])
     assert alone.is_plain and alone.room == room
     asked = []
 
@@ -171,12 +179,8 @@ def test_parts_of_a_tile_that_are_loaded_on_their_own_are_loaded_together():
             )
 
     (loop,) = loops(chained(0, 32, change=parts).bodies[0])
-    alone = independent(loop, loop.body, TARGETS["trn2"])
-    late, early, again = alone.pairs
-    assert sorted(zip(late[~again].tolist(), early[~again].tolist())) == [
-        *((part, 0) for part in range(1, 5)),
-        (5, 0),
-    ]
+    alone = iterations_of(loop, loop.body, TARGETS["trn2"])
+    assert alone.now == [(number, 0) for number in range(1, 6)]
 
 
 def test_copies_that_keep_an_engine_busy_are_timed():
@@ -193,10 +197,6 @@ def test_loads_of_activation_tables_keep_the_engine_busy():
 def test_copies_that_do_not_fit_are_timed():
     assert pays(chained(200, 64, wide=512), most=2)
     assert not pays(chained(200, 64, wide=48 * 1024), most=2)
-
-
-def summed(a, out, row, x, total):
-    nisa.tensor_tensor(dst=total, data1=total, data2=x, op=nl.add)
 
 
 def stored_in_place(a, out, row, x, total):

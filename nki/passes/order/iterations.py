@@ -1,9 +1,10 @@
-"""Loops whose iterations share nothing but engines: what their bodies say about copies that pay.
+"""Iterations of a loop that meet on chip only: what its body says about copies that pay.
 
 With one copy an iteration takes a tensor's place when the iteration before is done with it. With n
-copies n iterations are under way in that time. So where all of them together leave the busiest
-engine idle while one of them holds a tensor, each further copy pays, and none needs to be timed.
-Else the list schedule says how long iterations take, from the rows of one of them.
+copies n iterations are under way in that time. So where they share nothing but engines, and all of
+them together leave the busiest engine idle while one of them holds a tensor, each further copy
+pays, and none needs to be timed. Else the list schedule says how long iterations take, from the
+rows of one of them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from isa.columns import Flags, Integers
+from isa.columns import Integers
 from isa.enums import Memory
 from isa.operations.control import StorageBegin
 from isa.target import Target
@@ -38,6 +39,10 @@ from nki.passes.order.schedule import (
     waiting_ns,
 )
 
+_NOW, _BEFORE, _ITS_COPY = range(3)
+"""Which iteration an operation follows: its own, the one before, or the last one that had the same
+copies of tensors."""
+
 TRIPS = 2
 """Trips of which the second half of twice as many is taken to go on like that."""
 
@@ -50,8 +55,8 @@ IDLE = 1.1
 hold a tensor: near that, their order decides how much of them overlaps."""
 
 
-class Independent:
-    """A loop whose iterations share nothing but engines: its operations `ops`, what these take
+class Iterations:
+    """A loop whose iterations meet on chip only: its operations `ops`, what these take
     (`timings`), and the tensors `begun` in it. `ends` has by operation when its results are there
     for others."""
 
@@ -71,15 +76,15 @@ class Independent:
         return _room(self.ops, self.begun, self.target)
 
     @cached_property
-    def pairs(self) -> tuple[Integers, Integers, Flags]:
+    def pairs(self) -> tuple[Integers, Integers, Integers]:
         """Who follows whom (`_followed`)."""
-        return _followed(self.ops, self.variable)
+        return _followed(self.ops, self.begun, self.variable)
 
     @cached_property
     def now(self) -> list[tuple[int, int]]:
         """The pairs of one iteration, as they come."""
-        late, early, again = self.pairs
-        return sorted(zip(late[~again].tolist(), early[~again].tolist()))
+        late, early, when = self.pairs
+        return sorted(zip(late[when == _NOW].tolist(), early[when == _NOW].tolist()))
 
     @cached_property
     def engines(self) -> Integers:
@@ -94,7 +99,9 @@ class Independent:
     def most_copies_pay(self, most: int) -> bool:
         """Whether `most` copies certainly pay, by what its operations take."""
         wanted = IDLE * most * _busiest(self.timings, self.target)
-        return sum(self.ends) > wanted and self.room >= most and self._held() >= wanted
+        if sum(self.ends) <= wanted or self.room < most:
+            return False
+        return self.shares_nothing and self._held() >= wanted
 
     def _held(self) -> float:
         """How long an iteration holds the tensor whose uses are farthest apart, at least: from the
@@ -110,6 +117,11 @@ class Independent:
             if other in held:
                 held[one] = max(held.get(one, 0.0), held[other] + self.ends[one])
         return held.get(last, 0.0)
+
+    @property
+    def shares_nothing(self) -> bool:
+        """Whether no operation follows one of the iteration before."""
+        return _BEFORE not in self.pairs[2]
 
     @property
     def is_plain(self) -> bool:
@@ -131,8 +143,8 @@ class Independent:
 
         Nothing is copied: an iteration is the rows of the operations at another place. The list
         schedule puts the rows of one trip in order, as the scheduler and pipelining do. Then it is
-        run on all trips, where each row follows the one before on its engine, and the rows of the
-        trip before that hold its tensors. Where trips are many, each takes as long as the second
+        run on all trips, where each row follows the one before on its engine, and the rows of
+        trips before that hold its tensors. Where trips are many, each takes as long as the second
         half of some of them.
         """
         trips, rest = divmod(iterations, copies)
@@ -189,12 +201,12 @@ class Independent:
         order in which rows stand."""
         kinds = np.empty(rows.size, np.int64)
         kinds[rows] = np.arange(len(self.ops))
-        late, early, again = self.pairs
-        held = rows[: max(0, len(rows) - copies), early[again]]
-        pairs = [
-            (rows[:, late[~again]], rows[:, early[~again]]),
-            (rows[copies:, late[again]], held),
-        ]
+        late, early, when = self.pairs
+        pairs = []
+        for kind, distance in ((_NOW, 0), (_BEFORE, 1), (_ITS_COPY, copies)):
+            those = np.flatnonzero(when == kind)
+            former = rows[: max(0, len(rows) - distance), early[those]]
+            pairs.append((rows[distance:, late[those]], former))
         issues = 0
         if in_order:
             by_engine = np.argsort(self.engines[kinds], kind="stable")
@@ -212,23 +224,23 @@ class Independent:
         return spent, order
 
 
-def independent(node: Loop, body: Sequence[Node], target: Target) -> Independent | None:
-    """The loop with a body, if its iterations share nothing but engines."""
+def iterations_of(node: Loop, body: Sequence[Node], target: Target) -> Iterations | None:
+    """The loop with a body, if its iterations meet on chip only."""
     ops = [one for one in body if isinstance(one, Op) and one.row is not StorageBegin]
     own = set(begun(body))
-    if len(ops) + len(own) < len(body) or not _share_nothing(node, ops, own):
+    if len(ops) + len(own) < len(body) or not _meet_on_chip_only(node, ops, own):
         return None
-    return Independent(ops, own, node.variable, target)
+    return Iterations(ops, own, node.variable, target)
 
 
-def _share_nothing(node: Loop, ops: Sequence[Op], begun: set[Tensor]) -> bool:
-    """Whether no operation follows one of the iteration before: what they write begins in the
-    iteration, or is stored each time in another place, and not read."""
+def _meet_on_chip_only(node: Loop, ops: Sequence[Op], begun: set[Tensor]) -> bool:
+    """Whether operations follow those of the iteration before by tensors on chip only: what they
+    store is each time in another place, and not read."""
     if any(op.after or op.row.register_writes or op.row.minimum_cores > 1 for op in ops):
         return False
-    stores = [view for op in ops for view in op.written if view.storage not in begun]
+    stores = [view for op in ops for view in op.written if not view.storage.memory.on_chip]
     read = {tensor for op in ops for tensor in storages([op.values[at] for at in op.row.reads])}
-    if any(view.storage.memory.on_chip or view.storage in read for view in stores):
+    if any(view.storage in read for view in stores):
         return False
     boxes = [(view.storage, box_of(view, frozenset({node.variable}))) for view in stores]
     return all(tensor.memory.on_chip for tensor in begun) and not any(
@@ -237,9 +249,11 @@ def _share_nothing(node: Loop, ops: Sequence[Op], begun: set[Tensor]) -> bool:
     )
 
 
-def _followed(ops: Sequence[Op], variable: Register) -> tuple[Integers, Integers, Flags]:
-    """(operation, one that it must follow, whether that is of an iteration before): of two that
-    touch the same elements of a tensor, one of which writes them."""
+def _followed(
+    ops: Sequence[Op], begun: set[Tensor], variable: Register
+) -> tuple[Integers, Integers, Integers]:
+    """(operation, one that it must follow, of which iteration that is): of two that touch the same
+    elements of a tensor, one of which writes them."""
     written = {view.storage for op in ops for view in op.written}
     touches: dict[Tensor, list[tuple[int, Access, bool]]] = {}
     for number, op in enumerate(ops):
@@ -257,20 +271,20 @@ def _followed(ops: Sequence[Op], variable: Register) -> tuple[Integers, Integers
             boxes[key] = box_of(view, frozenset({variable}))
         return boxes[key]
 
-    found: dict[tuple[int, int, bool], None] = {}
+    found: dict[tuple[int, int, int], None] = {}
     for tensor, own in touches.items():
-        private = tensor.memory.on_chip
+        again = _ITS_COPY if tensor in begun else _BEFORE
         for at, (number, view, write) in enumerate(own):
             mine = box(view)
-            for back in range(at - 1, at - 1 - len(own) if private else -1, -1):
+            for back in range(at - 1, at - 1 - len(own) if tensor.memory.on_chip else -1, -1):
                 other, seen, wrote = own[back]
                 if (write or wrote) and (mine is (its := box(seen)) or may_overlap(mine, its)):
                     if other != number or back < 0:
-                        found[number, other, back < 0] = None
+                        found[number, other, again if back < 0 else _NOW] = None
                     if wrote and mine is its:
                         break
-    late, early, again = np.array(list(found), np.int64).reshape(-1, 3).T
-    return late, early, again > 0
+    late, early, when = np.array(list(found), np.int64).reshape(-1, 3).T
+    return late, early, when
 
 
 def _alone(timing: Timing) -> float:
