@@ -171,37 +171,14 @@ class _Binder:
         stride = self.integer(pattern.vector_stride)
         bound = self.integer(pattern.vector_bound)
         limits = self._value(pattern.limits)
+        form, first = (pattern.memory, pattern.dtype, offset, dims), pattern.start_partition
+        place = first, partitions, pattern.tensor, registers
+        rows = stride, bound, limits
         # Every field, as AccessPattern's own hash leaves out those that may be symbolic.
-        key = (
-            pattern.memory,
-            pattern.dtype,
-            offset,
-            dims,
-            pattern.start_partition,
-            partitions,
-            pattern.tensor,
-            registers,
-            id(vector),
-            stride,
-            bound,
-            limits,
-        )
+        key = (*form, *place, id(vector), *rows)
         known = self._by_value.get(key)
         if known is None:
-            known = self._by_value[key] = AccessPattern(
-                pattern.memory,
-                pattern.dtype,
-                offset,
-                dims,
-                pattern.start_partition,
-                partitions,
-                pattern.tensor,
-                registers,
-                vector,
-                stride,
-                bound,
-                limits,
-            )
+            known = self._by_value[key] = AccessPattern(*form, *place, vector, *rows)
         return known
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from isa.affine.polynomial import Polynomial, exact_quotient, form_key, operand
+from isa.affine.polynomial import Compared, Polynomial, exact_quotient, form_key, operand
 from isa.errors import NeuronError
 
 Term = tuple[Any, Any]
 
 
-class Affine:
+class Affine(Compared):
     """constant + sum of coefficient * variable, the terms in order of `variable.number`.
 
     A variable is an object with `number`, `lower` and `upper` (inclusive bounds: int, Polynomial,
@@ -123,18 +123,6 @@ class Affine:
 
     def __ne__(self, other: object) -> Any:
         return self._compare("!=", other)
-
-    def __lt__(self, other: Any) -> Any:
-        return self._compare("<", other)
-
-    def __le__(self, other: Any) -> Any:
-        return self._compare("<=", other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._compare(">", other)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compare(">=", other)
 
     def _compare(self, operator: str, other: Any) -> Any:
         if not isinstance(other, Affine) and operand(other) is None:

@@ -7,6 +7,7 @@ becomes a `Derived` atom in a normal form; a remainder is `a - b * (a // b)`.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from functools import lru_cache
 from math import gcd
 from typing import Any
@@ -82,7 +83,29 @@ def monomial_key(monomial: Monomial) -> tuple[Any, ...]:
     return -len(monomial), tuple(atom.key for atom in monomial)
 
 
-class Polynomial:
+class Compared:
+    """Comparisons of a form by its `_compare`."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compare("<", other)
+
+    def __le__(self, other: Any) -> Any:
+        return self._compare("<=", other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compare(">", other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compare(">=", other)
+
+    @abstractmethod
+    def _compare(self, operator: str, other: Any) -> Any:
+        """A bool where bounds decide it, else a Predicate."""
+
+
+class Polynomial(Compared):
     """An integer polynomial over atoms that is not a constant.
 
     `terms` are (monomial, coefficient) pairs in canonical order; a monomial is the sorted tuple of
@@ -167,18 +190,6 @@ class Polynomial:
 
     def __hash__(self) -> int:
         return self._hash
-
-    def __lt__(self, other: Any) -> Any:
-        return self._compare("<", other)
-
-    def __le__(self, other: Any) -> Any:
-        return self._compare("<=", other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._compare(">", other)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compare(">=", other)
 
     def _compare(self, operator: str, other: Any) -> Any:
         if operand(other) is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from isa.affine import bounds
@@ -22,44 +22,33 @@ from isa.rules.form import (
 )
 
 
-def same_partitions(*names: str) -> Rule:
-    """The tensors that were given have the same number of partitions."""
+def _same(kind: str, names: Sequence[str], count: Callable[[Any], Any], unit: str) -> Rule:
+    """A rule on tensors that were given: all have as many `unit`s by `count`."""
 
     def check(call: OperationCall) -> Violation | None:
         tensors = [(n, call.field(n)) for n in names if is_tensor(call.field(n))]
         first, reference = tensors[0]
         for name, tensor in tensors[1:]:
-            if partitions(tensor) != partitions(reference):
+            if count(tensor) != count(reference):
                 return Violation(
                     "shape-mismatch",
-                    f"{first} has {partitions(reference)} partitions, {name} has "
-                    f"{partitions(tensor)} ({shape_text(reference)} and {shape_text(tensor)})",
+                    f"{first} has {count(reference)} {unit}, {name} has {count(tensor)} "
+                    f"({shape_text(reference)} and {shape_text(tensor)})",
                     operand=name,
                 )
         return None
 
-    text = f"{listed(names)} have the same partitions."
-    return Rule("same_partitions", OWN_PAGE, check, text)
+    return Rule(kind, OWN_PAGE, check, f"{listed(names)} have the same {unit}.")
+
+
+def same_partitions(*names: str) -> Rule:
+    """The tensors that were given have the same number of partitions."""
+    return _same("same_partitions", names, partitions, "partitions")
 
 
 def same_row_elements(*names: str) -> Rule:
     """The tensors have the same number of elements in each partition."""
-
-    def check(call: OperationCall) -> Violation | None:
-        first, reference = names[0], call.field(names[0])
-        for name in names[1:]:
-            tensor = call.field(name)
-            if free_elements(tensor) != free_elements(reference):
-                return Violation(
-                    "shape-mismatch",
-                    f"{first} has {free_elements(reference)} elements per partition, {name} has "
-                    f"{free_elements(tensor)} ({shape_text(reference)} and {shape_text(tensor)})",
-                    operand=name,
-                )
-        return None
-
-    text = f"{listed(names)} have the same elements in each partition."
-    return Rule("same_row_elements", OWN_PAGE, check, text)
+    return _same("same_row_elements", names, free_elements, "elements in each partition")
 
 
 def partition_count(name: str, count: int) -> Rule:

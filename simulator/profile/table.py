@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from isa.rules.form import plural
 from isa.sections import Facts, Notes, Prose, Section, Table
 from simulator.profile import inserted, official, traffic
 from simulator.profile.critical_lines import Together, Wait, shown_place, us
@@ -59,7 +60,7 @@ def _head(profile: Profile) -> Facts:
     if profile.throttled_ns:
         throttling = f"{us(profile.throttled_ns)} us"
     if profile.table_loads:
-        tables = f"{us(profile.table_load_ns)} us, loaded {profile.table_loads:,} times"
+        tables = f"{us(profile.table_load_ns)} us, loaded {plural(profile.table_loads, 'time')}"
     within = "no published kernel time is of a program bound like this"
     if profile.uncertainty_percent is not None:
         like = (
