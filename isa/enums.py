@@ -66,8 +66,8 @@ class Memory(_Choice):
 class ReduceCommand(_Choice):
     """What an instruction does with its engine's accumulate registers.
 
-    `idle` leaves them alone (or undefined, as the operation says), `reset` sets them to the
-    operator's identity, `reduce` goes on from what they hold, `reset_reduce` starts from the
+    `idle` leaves them alone, or undefined, as the operation says. `reset` sets them to the
+    operator's identity. `reduce` goes on from what they hold, `reset_reduce` starts from the
     identity, `load_reduce` from a value that the operation is given.
 
     Source: SDK nki/api/nki/isa/__init__.py (reduce_cmd).

@@ -272,7 +272,7 @@ class Context:
 
     # Order
 
-    def enter_no_reorder(self, location: Location) -> None:
+    def enter_no_reorder(self) -> None:
         """Operations from here on keep their order, until the matching `exit_no_reorder`."""
         raise NotImplementedError
 

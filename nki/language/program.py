@@ -8,7 +8,6 @@ from typing import Any
 
 from isa.errors import NeuronError
 from nki.ir.context import current
-from nki.ir.locations import author_location
 
 
 def program_id(axis: int = 0) -> int:
@@ -101,9 +100,7 @@ def no_reorder() -> Iterator[None]:
     [[20. 30.]]
     """
     context = current("nl.no_reorder")
-    location = author_location()
-    assert location is not None
-    context.enter_no_reorder(location)
+    context.enter_no_reorder()
     try:
         yield
     finally:

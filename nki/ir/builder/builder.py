@@ -225,9 +225,9 @@ class Builder(CoreBuilder):
         return super().record(row, values, self.location or location, name)
 
     @contextmanager
-    def in_order(self, location: Location = None) -> Iterator[None]:
+    def in_order(self) -> Iterator[None]:
         """Operations inside keep their order."""
-        self.enter_no_reorder(location)
+        self.enter_no_reorder()
         try:
             yield
         finally:

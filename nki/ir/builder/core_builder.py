@@ -333,7 +333,7 @@ class CoreBuilder(Context):
 
     # Order
 
-    def enter_no_reorder(self, location: Location) -> None:
+    def enter_no_reorder(self) -> None:
         self.loops.ordered += 1
 
     def exit_no_reorder(self) -> None:
