@@ -3,8 +3,9 @@
 Of an allocation [128 partitions, 6 * 768] of fp32 that six transfers fill, a column each, and that
 products read 128 elements at a time, a mark stands for 512 bytes of all partitions: it has 36 marks
 instead of 2,359,296. A `RegionGrid` is a table of them, rows and columns, found by the greatest
-common divisors of where operands begin and how far they reach. It serves as long as operands fit;
-one that does not, which Python executes, makes the region go by a mark for each byte.
+common divisors of where operands begin that are written, and how far they reach. What is read may
+be some of what has a mark. One that does not fit, which Python executes, makes the region go by a
+mark for each byte.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from simulator.views import Array
 Extent = tuple[int, int, list[tuple[int, int]]]
 """Of a view: how many partitions it has, the bytes that lie together in each, and the (count,
 stride) of the dimensions around them."""
+
+MarkLayout = tuple[int, list[int], list[int]]
+"""The first mark of an operand, and counts and steps of all, outermost first."""
 
 
 def extent(
@@ -64,6 +68,26 @@ class RegionGrid:
         self.used = used
         self._cell[:] = (self.marks.ctypes.data, self.unit) if used else (0, 0)
 
+    def around(self, partition: int, offset: int, size: Extent | None) -> MarkLayout | None:
+        """As `layout`, of an operand that is read: it may begin and end within what has a mark."""
+        if size is None:
+            return None
+        partitions, run, outer = size
+        kept: list[tuple[int, int]] = []
+        for count, stride in sorted(outer, key=lambda dim: abs(dim[1])):
+            if stride % self.unit == 0:
+                kept.append((count, stride))
+                continue
+            # What lies between belongs to it, and so do the smaller steps.
+            for number, step in [*kept, (count, stride)]:
+                offset += min(0, (number - 1) * step)
+                run += (number - 1) * abs(step)
+            kept.clear()
+        first, low = partition // self.rows, offset // self.unit
+        last, high = -(-(partition + partitions) // self.rows), -(-(offset + run) // self.unit)
+        whole = (last - first) * self.rows, (high - low) * self.unit, kept[::-1]
+        return self.layout(first * self.rows, low * self.unit, whole)
+
     def bytes(self) -> Array:
         """A mark for each byte of the region."""
         return np.repeat(np.repeat(self.marks, self.rows, axis=0), self.unit, axis=1)
@@ -79,7 +103,7 @@ class RegionGrid:
 
     def layout(
         self, partition: int, offset: int, size: Extent | None, scales: Sequence[int] = ()
-    ) -> tuple[int, list[int], list[int]] | None:
+    ) -> MarkLayout | None:
         """The first mark of such an operand, which registers move by multiples of `scales` bytes,
         and counts and steps of all, outermost first; None where it does not fit."""
         if size is None:

@@ -63,6 +63,34 @@ def test_operands_that_marks_suit_have_those_of_their_bytes(operands) -> None:
         assert np.array_equal(grid.bytes(), memory[2 : 2 + ROWS, 16 : 16 + WIDTH])
 
 
+@settings(max_examples=300, deadline=None)
+@given(st.lists(OPERANDS, min_size=1, max_size=4), OPERANDS)
+def test_what_is_read_is_initialised_where_its_marks_say_so(operands, operand) -> None:
+    memory = np.zeros((16, PITCH), np.uint8)
+    sizes = GridSizes(np.array([[2], [2 + ROWS], [16], [16 + WIDTH]]))
+    writes = [found for one in operands if (found := _view(memory, one)) is not None]
+    for view, partition, begin in writes:
+        size = extent(view.itemsize, view.shape, view.strides, PITCH)
+        sizes.suit(np.array([0]), 2 + partition, np.array([16 + begin]), size)
+    (grid,) = sizes.made()
+    for view, partition, begin in writes:
+        view[...] = np.iinfo(view.dtype).max
+        size = extent(view.itemsize, view.shape, view.strides, PITCH)
+        grid.marks_of(partition, begin, size)[...] = 0xFF
+    read = _view(memory, operand)
+    if read is None:
+        return
+    view, partition, begin = read
+    size = extent(view.itemsize, view.shape, view.strides, PITCH)
+    first, counts, steps = grid.around(partition, begin, size)
+    marks = np.ndarray(counts, np.uint8, grid.marks, first, steps)
+    written = bool((view == np.iinfo(view.dtype).max).all())
+    if (marks == 0xFF).all():
+        assert written
+    elif not size[2]:
+        assert not written, "what lies together is no more than its bytes"
+
+
 def test_what_does_not_fit_has_no_marks() -> None:
     sizes = GridSizes(np.array([[0], [8], [0], [32]]))
     sizes.suit(np.array([0]), 0, np.array([16]), (8, 16, []))

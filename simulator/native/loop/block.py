@@ -46,6 +46,7 @@ class RecordBlock:
         return [
             OperandPlace(
                 position,
+                position in self._template.written,
                 self.words[rows, first : first + len(OPERAND.names)],
                 window,
                 self.offsets[rows, number],

@@ -67,14 +67,16 @@ class Drafting:
         self.shares = False
         self.operands = {position: self._operand(position) for position, _ in windows}
 
-    def template(self, members: Members) -> RecordTemplate:
-        """The draft, and the members of the record, for operands wherever they lie."""
+    def template(self, members: Members, written: Sequence[int]) -> RecordTemplate:
+        """The draft, and the members of the record, for operands wherever they lie, of which those
+        at some positions are written."""
         record: list[Word] = [0] * len(RECORD.names)
         for name, value in members.items():
             record[RECORD.indices[name]] = value
         positions = [(position, place.base // WORD) for position, place in self.operands.items()]
         noted = [(number, tuple(indices)) for number, indices in self._noted.items()]
-        return RecordTemplate(self._draft, record, positions, noted, self._work)
+        places = positions, noted, self._work, frozenset(written)
+        return RecordTemplate(self._draft, record, *places)
 
     def table(self, name: str, words: Sequence[Word], structure: Structure) -> Members:
         """The members that name a table: with addresses it is drafted, else others may share it."""

@@ -31,9 +31,10 @@ _OFFSET, _REGION, _LOWEST, _HIGHEST, _FULL, _SPACE, _BOX = (
 class OperandPlace(NamedTuple):
     """An operand of a template, as far as its marks depend on it. Each use has a row of `words`, an
     offset, and the number of the allocation around it (`holders`, -1 where that is unknown).
-    `window` is of the first use."""
+    `window` is of the first use; `written`: whether it is written."""
 
     position: int
+    written: bool
     words: Integers
     window: Window
     offsets: Integers
@@ -55,7 +56,8 @@ _NOWHERE = FoundRegions((), *np.zeros((2, 0), np.int64))
 def regions_of(
     place: OperandPlace, boxes: Sequence[MarkedBox], shadow: Shadow, sizes: ByIdentity[GridSizes]
 ) -> FoundRegions:
-    """Where an operand lies, of which `sizes` learn; nowhere in a tensor."""
+    """Where an operand lies, nowhere in a tensor. `sizes` learn of those that are written, or that
+    registers move: of bytes that have a mark in common others may read some."""
     window = place.window
     space = shadow.spaces[window.buffer]
     if space.whole is not None:
@@ -65,7 +67,7 @@ def regions_of(
 
     def suit(places: Sequence[int] | Integers, offsets: Sequence[int] | Integers) -> None:
         """The operand may be in these regions, at an offset in each."""
-        if len(places):
+        if len(places) and (place.written or window.dynamic):
             each = np.asarray(places, np.int64), partition, np.asarray(offsets, np.int64)
             sizes[window.buffer].suit(*each, _extent(window, space), scales)
 
@@ -105,13 +107,21 @@ def mark(place: OperandPlace, found: FoundRegions, shadow: Shadow) -> None:
     if space.whole is not None:
         _go_by_space(words, window, space)
         if not window.dynamic:
-            _lie_in(words, window, space.whole, whole_of(window, space.whole))
+            _lie_in(place, words, space.whole, whole_of(window, space.whole))
         return
     rows = words[found.first]
-    for row, region in zip(rows, found.regions):
+    units = np.ones(len(rows), np.int64)
+    for number, region in enumerate(found.regions):
         if region is not None:
-            _lie_in(row, window, region, whole_of(window, region))
+            _lie_in(place, rows[number], region, whole_of(window, region))
+            units[number] = 1 if region.grid is None else region.grid.unit
     words[:, _REGION:] = rows[found.which][:, _REGION:]
+    # What is read may begin elsewhere within what has a mark.
+    shifts = place.offsets - place.offsets[found.first][found.which]
+    for use in (shifts % units[found.which]).nonzero()[0].tolist():
+        region = found.regions[found.which[use]]
+        assert region is not None, "it has a unit"
+        _lie_in(place, words[use], region, whole_of(window, region))
 
 
 def _extent(window: Window, space: Space) -> Any:
@@ -123,14 +133,15 @@ def whole_of(window: Window, region: MarkedRegion) -> bool:
     return covers(window.dtype.itemsize, window.shape, window.strides, region.nbytes)
 
 
-def _lie_in(words: Integers, window: Window, region: MarkedRegion, full: bool) -> None:
-    """Operands lie in a region, and may be all of it."""
+def _lie_in(place: OperandPlace, words: Integers, region: MarkedRegion, full: bool) -> None:
+    """Uses of an operand, which have these words, lie in a region, and may be all of it."""
+    window = place.window
     first, last, low, high = region.box
     words[..., _REGION], words[..., _FULL] = region.number, int(full)
     if window.dynamic:
         words[..., _LOWEST], words[..., _HIGHEST] = low - window.low, high - window.high
     if region.grid is not None:
-        _go_by_grid(words, window, region, region.grid, full)
+        _go_by_grid(place, words, region, region.grid, full)
         return
     space = region.space
     _go_by_space(words, window, space)
@@ -150,9 +161,10 @@ def _go_by_space(words: Integers, window: Window, space: Space) -> None:
 
 
 def _go_by_grid(
-    words: Integers, window: Window, region: MarkedRegion, grid: RegionGrid, full: bool
+    place: OperandPlace, words: Integers, region: MarkedRegion, grid: RegionGrid, full: bool
 ) -> None:
     """An operand has the coarse marks of its region; none where they are too coarse."""
+    window = place.window
     partition, _, low, _ = region.box
     rows, columns = grid.marks.shape
     words[_BOX : _BOX + 4] = 0, rows, columns, columns
@@ -160,8 +172,11 @@ def _go_by_grid(
     found: Any = 0, [rows * columns], [1]
     if not full:
         first = window.origin // region.space.pitch - partition
-        scales = [scale for _, scale in window.registers]
-        found = grid.layout(first, offset - low, _extent(window, region.space), scales)
+        where = first, offset - low, _extent(window, region.space)
+        if place.written or window.dynamic:
+            found = grid.layout(*where, [scale for _, scale in window.registers])
+        else:
+            found = grid.around(*where)
     if found is None:
         words[_SPACE] = 0
         return
@@ -196,4 +211,4 @@ def known_region(place: OperandPlace) -> int:
 
 def found_region(place: OperandPlace, region: MarkedRegion, full: bool) -> None:
     """The operand of one use lies in a region."""
-    _lie_in(place.words[0], place.window, region, full)
+    _lie_in(place, place.words[0], region, full)

@@ -361,7 +361,7 @@ class RecordPacking:
         if checks is None:
             return None
         members |= checks
-        return drafting.template(members)
+        return drafting.template(members, row.writes)
 
     def move(self, old: Any, new: Any) -> None:
         """A tensor is in another buffer from now on."""
