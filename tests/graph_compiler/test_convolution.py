@@ -288,23 +288,31 @@ ENTRY e {
 
 
 @pytest.mark.parametrize(
-    "dims", [(3, 19, 23, 150), (1, 5, 140, 70), (2, 33, 9, 217), (1, 9, 19, 52)]
+    "dims, type",
+    [
+        ((3, 19, 23, 150), "f32"),
+        ((1, 5, 140, 70), "f32"),
+        ((2, 33, 9, 217), "f32"),
+        ((1, 30, 27, 36), "bf16"),  # nine tiles, of which one is turned alone
+    ],
 )
 @pytest.mark.parametrize("stride", [1, 2])
-def test_pixels_beside_one_another_are_one_run(dims: Any, stride: int) -> None:
+def test_pixels_beside_one_another_are_one_run(dims: Any, type: str, stride: int) -> None:
     n, h, w, c = dims
     high, wide = (-(-size // stride) for size in (h, w))
     module = graph_compiler.parse_text(f"""HloModule g
 ENTRY e {{
- x = f32[{shape_of(dims, False)}] parameter(0)
- k = f32[3,3,{c},48] parameter(1)
+ x = {type}[{shape_of(dims, False)}] parameter(0)
+ k = {type}[3,3,{c},48] parameter(1)
  ROOT c = f32[{n},{high},{wide},48] convolution(x, k), dim_labels=b01f_01io->b01f,
   window={{size=3x3 pad=1_1x1_1 stride={stride}x{stride}}}
 }}""")
     rng = np.random.default_rng(8)
-    x, k = (rng.standard_normal(shape, np.float32) for shape in (dims, (3, 3, c, 48)))
+    dtype = ml_dtypes.bfloat16 if type == "bf16" else np.float32
+    x, k = (rng.standard_normal(shape).astype(dtype) for shape in (dims, (3, 3, c, 48)))
     compiled = graph_compiler.compile(module, "trn2")
     (found,) = compiled(x, k)
+    x, k = x.astype(np.float32), k.astype(np.float32)
     bound = 1e-5 * convolved(np.abs(x), np.abs(k), stride) + 1e-5
     assert np.all(np.abs(found - convolved(x, k, stride)) <= bound)
 
@@ -418,3 +426,16 @@ ENTRY e {{
     if type == "bf16":
         bound = bound + 2.0**-8 * (np.abs(sums) + np.abs(sums + b))
     assert np.all(np.abs(found - (sums + b)) <= bound)
+
+
+def test_products_begin_before_all_of_an_image_is_there() -> None:
+    module = graph_compiler.parse_text("""HloModule g
+ENTRY e {
+ x = bf16[2,278,100,100] parameter(0)
+ k = bf16[131,278,3,3] parameter(1)
+ ROOT c = bf16[2,131,100,100] convolution(x, k), window={size=3x3 pad=1_1x1_1},
+  dim_labels=bf01_oi01->bf01
+}""")
+    timeline = static_timeline(graph_compiler.compile(module, "trn2").kernel.program)
+    assert timeline is not None
+    assert timeline.total_ns < 240_000  # 255,600 where the first one is loaded whole

@@ -227,33 +227,41 @@ class LoadedBands:
         """From memory in which a feature's pixels are neighbours: in runs of rows, and then to
         their places."""
         device, strides = self.device, self.step.image.strides
-        for part, tile in tiles:
-            begin = (
-                band.image * strides[0]
-                + rows.first * strides[1]
-                + columns.first * strides[2]
-                + part.first * strides[3]
-                + self.begin
-            )
-            pattern = [
-                (strides[3], part.count),
-                (strides[0], band.images),
-                (strides[1], rows.number),
-                (strides[2], columns.number),
-            ]
-            shape = part.count, band.images, rows.number, columns.number
-            source = self.image.elements(pattern, begin)
-            if shape == tuple(tile.shape):
-                device.copy(tile, source)
-                beside()
-                continue
-            loaded = device.tile(shape, self.dtype)
-            device.copy(loaded, source)
-            beside()
-            place = self._place(
-                tile, (0, band.images), (rows, 0, rows.number), (columns, 0, columns.number)
-            )
-            yield partial(self._copied, place, loaded)
+        begin = band.image * strides[0] + rows.first * strides[1] + columns.first * strides[2]
+        images, left = band.images, len(tiles)
+        for row, high in self._pieces(images, rows.number):
+            for part, tile in tiles:
+                pattern = [
+                    (strides[3], part.count),
+                    (strides[0], images),
+                    (strides[1], high),
+                    (strides[2], columns.number),
+                ]
+                first = begin + row * strides[1] + part.first * strides[3] + self.begin
+                source = self.image.elements(pattern, first)
+                place = self._place(
+                    tile, (0, images), (rows, row, high), (columns, 0, columns.number)
+                )
+                if (rows.number, columns.number) == tuple(tile.shape[2:]):
+                    device.copy(place, source)
+                else:
+                    loaded = device.tile((part.count, images, high, columns.number), self.dtype)
+                    device.copy(loaded, source)
+                    yield partial(self._copied, place, loaded)
+                if left and (rows.to + row + high >= self.early or row + high == rows.number):
+                    left -= 1
+                    beside()
+
+    def _pieces(self, images: int, rows: int) -> Iterator[tuple[int, int]]:
+        """Rows that are loaded at a time, as the first one and how many: of an image that is the
+        first band few, so that products soon begin, but as many as are a long run of memory."""
+        high = rows
+        if images == 1 and not self.begun:
+            line = self.step.image.dims[2] * self.size
+            least = -(-self.device.target.dma_short_run_bytes.value // line)
+            high = max(least, -(-rows // _PIECES))
+        for row in range(0, rows, high):
+            yield row, min(high, rows - row)
 
     def _by_pixels(
         self,
