@@ -63,7 +63,13 @@ def exact(q: Any, k: Any, v: Any, factor: float) -> Any:
 @pytest.mark.parametrize("type, bound", [("bf16", 2.0**-7), ("f32", 2e-5)])
 @pytest.mark.parametrize(
     "batch, rows, heads, depth, factor",
-    [(4, 50, 12, 64, 0.125), (3, 77, 5, 32, 1.0), (2, 130, 4, 16, -0.3), (1, 128, 6, 64, 0.125)],
+    [
+        (4, 50, 12, 64, 0.125),
+        (3, 77, 5, 32, 1.0),
+        (2, 130, 4, 16, -0.3),
+        (1, 128, 6, 64, 0.125),
+        (32, 20, 12, 16, 0.25),
+    ],
 )
 def test_softmax_of_short_heads(
     target: str,
@@ -83,7 +89,7 @@ def test_softmax_of_short_heads(
     np.testing.assert_allclose(found, exact(*arrays, factor), rtol=bound, atol=bound)
 
 
-def test_one_operation_compares_inverts_and_copies_for_several_heads() -> None:
+def test_one_operation_compares_inverts_copies_and_stores_for_several_heads() -> None:
     """The engines do for each of them what needs its own columns only."""
     heads = 4 * 12
     (core,) = compile(
@@ -95,5 +101,7 @@ def test_one_operation_compares_inverts_and_copies_for_several_heads() -> None:
     assert counts["VectorReadAccumulator"] == 0
     assert 0 < counts["TensorReduce"] <= heads // 4
     assert 0 < counts["Reciprocal"] <= heads // 4
+    # Three operands are loaded, and results stored, of four heads in a transfer.
+    assert counts["DmaCopy"] <= 4 * heads // 4
     # An exponential of each head, and copies of three transposed operands of several.
     assert counts["Activate"] + counts["TensorCopy"] <= heads + 3 * heads // 4

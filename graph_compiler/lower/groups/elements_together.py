@@ -3,7 +3,8 @@
 Scores of short rows are small tiles. Those of as many elements as a bank of PSUM has room for lie
 beside one another there, and one operation finds the largest number of each of their rows. What
 reads the scores finds them in PSUM: nothing copies them. Left operands that are transposed leave
-PSUM together, and sums of rows are inverted together.
+PSUM together, sums of rows are inverted together, and products with the values share a bank and are
+stored together.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from graph_compiler.lower.groups.members import LEFT, TARGET, RowProduct
 from graph_compiler.lower.groups.row_products import ROUNDS, GroupTile, RowProducts, Tiles
 from graph_compiler.lower.groups.transposed_products import Right
 from graph_compiler.lower.nests.nest import PARTITIONS
-from graph_compiler.lower.nests.operands import ResidentOperand
+from graph_compiler.lower.nests.operands import ResidentOperand, StoredOperand
 from graph_compiler.lower.products.transposes import transposed
 from graph_compiler.lower.sizes import BANK, DTYPES
-from graph_compiler.schedule.steps import item_size
+from graph_compiler.schedule.steps import item_size, place_of
 from graph_compiler.schedule.views import Buffer
 from isa.alu import ALU
 from isa.enums import Memory
@@ -89,6 +90,55 @@ class ElementsTogether(RowProducts, ABC):
             for place, (tile, here) in enumerate(own):
                 here[member.uses[TARGET].buffer] = ResidentOperand(device, flat, place * columns)
                 tile.totals[number] = most[:, place : place + 1]
+
+    def multiplies_together(self, number: int, member: RowProduct, elements: int) -> bool:
+        """Whether results of so many elements of the batch, which lie beside one another in memory,
+        are made together: those of scores that are compared together, and so wait for one another
+        as they are."""
+        target = member.uses[TARGET]
+        compared = any(
+            isinstance(other, RowProduct) and self.compares_together(place, other, elements)
+            for place, other in enumerate(self.group.members)
+        )
+        return (
+            compared
+            and not target.by_row
+            and member.across == 1
+            and member.batch[-1].strides[TARGET] == member.columns
+            and member.rows.strides[TARGET] >= elements * member.columns
+            and number not in {*self.following, *self.transposed, *self.summed.values()}
+            and elements <= BANKS * _in_a_bank(member)
+            and not self._lie_beside(member)
+        )
+
+    def multiply_together(
+        self,
+        number: int,
+        member: RowProduct,
+        elements: Sequence[GroupTile],
+        tiles: Sequence[Tiles],
+        loaded: Right,
+    ) -> None:
+        """A product for a tile of rows of each of several elements of the batch, whose results
+        leave PSUM and are stored together."""
+        device, columns, rows = self.device, member.columns, elements[0].rows
+        target = member.contraction.target
+        source = StoredOperand(device, place_of(target), target.type)
+        done = device.tile((rows, len(elements), columns), source.dtype)
+        for first in range(0, len(elements), _in_a_bank(member)):
+            own = [*zip(elements, tiles)][first : first + _in_a_bank(member)]
+            bank = device.tile((rows, len(own), columns), DTYPES[_WORK], Memory.psum)
+            for place, (tile, here) in enumerate(own):
+                stationary = self._stationary(number, member, tile, here)
+                for a, b in zip(stationary, loaded[number][tile.number]):
+                    device.builder.emit("nc_matmul", dst=bank[:, place, :], stationary=a, moving=b)
+            for place, (tile, _) in enumerate(own):
+                factor = self._factor(number, tile)
+                self._copied(done[:, first + place, :], bank[:, place, :], factor)
+        width = len(elements) * columns
+        pattern = [(member.rows.strides[TARGET], rows), (1, width)]
+        start = member.start(TARGET, elements[0].index, elements[0].start)
+        source.keep(done.reshape((rows, width)), pattern, start)
 
     def transpose_together(
         self,

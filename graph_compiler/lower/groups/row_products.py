@@ -49,6 +49,9 @@ RESIDENT = 80 << 10
 ROUNDS = 8
 """The least number of tiles of several rows a partition, so that transfers and engines overlap."""
 
+_MANY = 32
+"""Groups of elements of a batch that overlap well, however long each of them takes."""
+
 _QUICK = 100.0
 """Ns of a trigger that engines start beside their work."""
 
@@ -145,7 +148,9 @@ class RowProducts(ABC):
         turns = math.prod(self.batch) * (rows if slow else 1)
         most = min(_BATCH // taken, self.batch[-1], turns // ROUNDS)
         room = sum(self.group.steps[b] * item_size(self.group.types[b]) for b in self.resident)
-        most = self.device.limits.together(min(most, RESIDENT // max(room, 1)))
+        most = min(most, RESIDENT // max(room, 1))
+        if turns < _MANY * most:
+            most = self.device.limits.together(most)
         parts = -(-self.batch[-1] // max(1, most))
         return -(-self.batch[-1] // parts)
 
@@ -298,7 +303,7 @@ class RowProducts(ABC):
         device = self.device
         target, _, _ = member.uses
         rows, size = total.shape
-        factor = tile.totals[self.divided[number].nest] if number in self.divided else None
+        factor = self._factor(number, tile)
         if target.by_row:
             pattern, here = [(target.step, rows), (1, size)], tiles[target.buffer]
             room = here.leaf(pattern, target.low + column)
@@ -315,6 +320,10 @@ class RowProducts(ABC):
         done = self._copied(device.tile((rows, size), source.dtype), total, factor)
         pattern = [(member.rows.strides[TARGET], rows), (1, size)]
         source.keep(done, pattern, member.start(TARGET, tile.index, tile.start) + column)
+
+    def _factor(self, number: int, tile: GroupTile) -> NkiTensor | None:
+        """What rows of a product's result are multiplied by instead of dividing its operand's."""
+        return tile.totals[self.divided[number].nest] if number in self.divided else None
 
     def _compared(
         self,

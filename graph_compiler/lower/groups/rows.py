@@ -320,6 +320,9 @@ class RowGroupEmitter(ResidentRows):
                     continue
                 if isinstance(member, RowProduct):
                     self.transpose_together(number, member, elements, tiles)
+                    if self.multiplies_together(number, member, len(elements)):
+                        self.multiply_together(number, member, elements, tiles, right)
+                        continue
                 for tile, own in zip(elements, tiles):
                     if isinstance(member, RowProduct):
                         self._product(number, member, tile, own, fixed, right)
