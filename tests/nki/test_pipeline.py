@@ -14,6 +14,7 @@ from isa.operations.control import StorageBegin
 from isa.target import TARGETS
 from nki.ir.begins import begun
 from nki.ir.nodes import Op, storages
+from nki.passes.analysis.content import forget
 from nki.passes.order import pipeline
 from nki.passes.order.list_schedule import StretchTensors
 from nki.passes.order.movable import Movable
@@ -102,6 +103,25 @@ def test_each_part_of_a_long_loop_has_an_order_of_its_own(monkeypatch):
     beginning = compiled(busy_then_attention, *SPECS).program
     assert check(found) == []
     assert simulate(found).total_ns < 0.8 * simulate(beginning).total_ns
+
+
+def test_products_come_apart_where_that_is_faster(monkeypatch):
+    """The order in which they follow one another at once is not the only one that is timed."""
+    tried = []
+    spaced = pipeline._PipelinedBody._spaced
+
+    def at_once(body, stretch, order, spent):
+        tried.append(spaced(body, stretch, order, spent))
+        return order
+
+    specs = [nki.TensorSpec(shape, nl.bfloat16) for shape in ((P, 4096), (P, 4096), (4096, P))]
+    forget()
+    best = simulate(compiled(attention, *specs).program).total_ns
+    forget()
+    monkeypatch.setattr(pipeline._PipelinedBody, "_spaced", at_once)
+    assert best < 0.98 * simulate(compiled(attention, *specs).program).total_ns
+    assert any(order.spaced for order in tried)
+    forget()
 
 
 def test_the_authors_order_stays_where_nothing_is_faster(monkeypatch):
@@ -208,9 +228,9 @@ def test_where_all_fits_at_once_places_make_no_difference(monkeypatch):
     stretches = []
     order = Movable.order
 
-    def observed(self, window):
+    def observed(self, window, spaced=False):
         stretches.append(self)
-        return order(self, window)
+        return order(self, window, spaced)
 
     monkeypatch.setattr(Movable, "order", observed)
     Pipeline().run(traced(chains, (P, 64)))
@@ -219,7 +239,7 @@ def test_where_all_fits_at_once_places_make_no_difference(monkeypatch):
     for window in (1024, 512, 300, 128, 32):
         found[window] = order(stretch, window)
     stretch.waits_for_places = True
-    listed = {window: stretch._listed(window) for window in found}
+    listed = {window: stretch._listed(window, False) for window in found}
     assert listed == found
     assert found[1024].numbers == found[512].numbers != found[32].numbers
 

@@ -23,7 +23,14 @@ from nki.passes.analysis.content import Content
 from nki.passes.order.list_schedule import NEVER, NO_TENSORS, StretchTensors, list_schedule
 from nki.passes.order.modelled import some_trips
 from nki.passes.order.precedence import Precedence
-from nki.passes.order.schedule import Timing, busy_ns, costs_of, timing_columns, waiting_ns
+from nki.passes.order.schedule import (
+    SPACED,
+    Timing,
+    busy_ns,
+    costs_of,
+    timing_columns,
+    waiting_ns,
+)
 from nki.passes.order.trips import trip_count
 from nki.passes.place.live_ranges import Life, LiveRanges
 
@@ -77,12 +84,14 @@ class Live:
 
 class Found(NamedTuple):
     """An order that was found with a window: the numbers of operations, how long they take by the
-    list schedule's own estimate, and by how many places one leaves the author's order at most."""
+    list schedule's own estimate, by how many places one leaves the author's order at most, and
+    whether products are `SPACED`."""
 
     numbers: list[int]
     spent: float
     window: int
     reach: int
+    spaced: bool
 
 
 class Movable:
@@ -195,17 +204,21 @@ class Movable:
         timings, which = self.timings
         return max(busy_ns(timings[number] for number in which.tolist()))
 
-    def order(self, window: int) -> Found:
+    def order(self, window: int, spaced: bool = False) -> Found:
         """The order with one window. It is that of a larger one which leaves the author's order by
         less than this one allows, where no operation waits for a place."""
         for found in self._found:
             same = found.reach < window <= found.window and not self.waits_for_places
-            if same or found.window == window:
+            if found.spaced == spaced and (same or found.window == window):
                 return found._replace(window=window)
-        self._found.append(self._listed(window))
+        before = SPACED.set(spaced or SPACED.get())
+        try:
+            self._found.append(self._listed(window, spaced))
+        finally:
+            SPACED.reset(before)
         return self._found[-1]
 
-    def _listed(self, window: int) -> Found:
+    def _listed(self, window: int, spaced: bool) -> Found:
         """The order with one window, by the list schedule."""
         timings, which = self.timings
         order = np.arange(which.size)
@@ -217,7 +230,7 @@ class Movable:
         times = *waiting_ns(self.live.target), NEVER, window
         spent = list_schedule(which.size, *ends, *columns, *times, *uses, order)
         left = np.minimum.accumulate(order[::-1])[::-1]
-        return Found(order.tolist(), spent, window, int((order - left).max()))
+        return Found(order.tolist(), spent, window, int((order - left).max()), spaced)
 
     @cached_property
     def orders(self) -> list[Found]:

@@ -25,7 +25,7 @@ from nki.ir.rewrite import with_body
 from nki.passes.analysis.content import kept
 from nki.passes.order.modelled import from_outside, launch_sizes, modelled_ns
 from nki.passes.order.movable import WINDOWS, Found, Live, Movable
-from nki.passes.order.schedule import SPACED, WINDOW, busy_ns, costs_of
+from nki.passes.order.schedule import SPACED, TENSOR, WINDOW, busy_ns, costs_of
 from nki.passes.place.allocate import in_order, turns
 from nki.passes.place.live_ranges import LiveRanges, ranges_of
 
@@ -232,7 +232,7 @@ class _PipelinedBody:
         author's."""
         sample = stretch.part(0, SAMPLE)
         faster = None if self._keeps_busy(sample) else self._faster(sample)
-        return None if faster is None else stretch.order(faster.window).numbers
+        return None if faster is None else stretch.order(faster.window, faster.spaced).numbers
 
     def _faster(self, stretch: Movable) -> Found | None:
         """An order that takes less time than the author's by the event model, if one does. Where no
@@ -251,8 +251,20 @@ class _PipelinedBody:
                 continue
             spent = modelled_ns(self.kernel, stretch.modelled(order.numbers))
             if spent is not None and spent < GAIN * author:
-                return order
+                return self._spaced(stretch, order, spent)
         return None
+
+    def _spaced(self, stretch: Movable, order: Found, spent: float) -> Found:
+        """An order that takes some time, or that with products apart (`SPACED`) if that is
+        faster."""
+        multiplies = any(step[0] == TENSOR for timing in stretch.timings[0] for step in timing)
+        if SPACED.get() or not multiplies:
+            return order
+        other = stretch.order(order.window, True)
+        if other.numbers == order.numbers:
+            return order
+        ns = modelled_ns(self.kernel, stretch.modelled(other.numbers))
+        return other if ns is not None and ns < spent else order
 
     def _keeps_busy(self, sample: Movable) -> bool:
         """Whether an engine is busy all the time in the middle of a stretch that is longer than its

@@ -315,7 +315,7 @@ def _release(step: Any) -> float:
     """When what follows a step on its engine may begin. Products follow one another at once, also
     where they add to the same sums (`simulator.timing.events`)."""
     engine, interval, *_ = step
-    return float(interval) if engine == _TENSOR and not SPACED.get() else NEVER
+    return float(interval) if engine == TENSOR and not SPACED.get() else NEVER
 
 
-_TENSOR = ENGINE_INDEX[Engine.tensor]
+TENSOR = ENGINE_INDEX[Engine.tensor]
