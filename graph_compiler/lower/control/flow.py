@@ -10,7 +10,7 @@ import nki.language as nl
 from graph_compiler.host_kernels.bodies import FoldKernel, ScatterKernel, SortKernel
 from graph_compiler.host_kernels.loops import LoopNest
 from graph_compiler.host_kernels.movement import DynamicCopy
-from graph_compiler.lower.control.step_order import by_first_use, nests_at_products
+from graph_compiler.lower.control.step_order import by_first_use, nests_at_products, others_ahead
 from graph_compiler.lower.device import HELD, DeviceProgram, HeldRows, kernel_of
 from graph_compiler.lower.groups.groups import grouped
 from graph_compiler.lower.movement.blocks import emit_dynamic_copy
@@ -41,7 +41,7 @@ def emit(device: DeviceProgram, steps: list[Any]) -> None:
     """Steps one after another."""
     made = [step for step in steps if not step.writes or any(b.size for b in step.writes)]
     made = by_first_use(without_operands(device, made, device.uses))
-    for step in grouped(device, nests_at_products(device, made), device.uses):
+    for step in grouped(device, nests_at_products(device, others_ahead(device, made)), device.uses):
         device.forget(step.writes)
         kernel = kernel_of(step)
         nodes, start = device.builder.nodes, len(device.builder.nodes)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.host_kernels.loops import LoopNest
+from graph_compiler.lower.groups.members import is_member
 from graph_compiler.lower.products.product import Contraction
 from graph_compiler.schedule.steps import KernelCall
 from graph_compiler.schedule.views import Buffer
@@ -55,6 +56,24 @@ def nests_at_products(device: DeviceProgram, steps: Sequence[Any]) -> list[Any]:
                 if between and _is_map(nest) and _may_come_before(device, nest, between):
                     found.insert(first, found.pop(number))
                 break
+    return found
+
+
+def others_ahead(device: DeviceProgram, steps: Sequence[Any]) -> list[Any]:
+    """Steps in an order in which kernels that are no nests, as gathers, come before the nests and
+    products in front of them whose results they do not need: between these no group would find
+    both."""
+    found: list[Any] = []
+    for step in steps:
+        place = len(found)
+        if isinstance(step, KernelCall) and not isinstance(step.kernel, LoopNest):
+            while (
+                place > max(0, len(found) - _AHEAD)
+                and is_member(found[place - 1])
+                and _may_come_before(device, step, found[place - 1 : place])
+            ):
+                place -= 1
+        found.insert(place, step)
     return found
 
 

@@ -143,6 +143,10 @@ class RowNest(_BatchRows):
         """Whether an operand is the same for all rows."""
         return not any(axis.strides[operand] for axis in (*self.batch, self.rows))
 
+    def repeats(self, operand: int) -> int:
+        """In how many elements of the batch an operand is the same."""
+        return math.prod(axis.count for axis in self.batch if not axis.strides[operand])
+
     @cached_property
     def repeated(self) -> frozenset[int]:
         """Leaves that are the same in all elements of a batch of several."""

@@ -198,7 +198,7 @@ class RowGroupEmitter(ResidentRows):
         """All rows of so many elements of the batch, from one on."""
         builder = self.device.builder
         if self.joined > 1:
-            loaded = self.loaded if self.is_straight() else {}
+            loaded = self.loaded if self.shares_loads() else {}
             tile = GroupTile(index, 0, several * self.count, 1, loaded)
             self._rows([tile], fixed, Right(self.group.members, index, 1))
             return
@@ -208,7 +208,7 @@ class RowGroupEmitter(ResidentRows):
 
         def rows(start: Any, count: int, each: int) -> None:
             # Tiles that all of the batch reads are the same in every element of it.
-            loaded = self.loaded if self.is_straight() else {}
+            loaded = self.loaded if self.shares_loads() else {}
             beside = Beside(index, several) if several > 1 else None
             tiles = [
                 GroupTile(own, start, count, each, loaded, beside=beside, number=number)
@@ -396,7 +396,7 @@ class RowGroupEmitter(ResidentRows):
             else:
                 runs = None if initial or self.joined == 1 else member.runs(operand)
                 stored = StoredOperand(device, place, type, runs)
-                again = operand > 0 and not initial and self._is_read_again(member, operand)
+                again = operand > 0 and not initial and self.is_read_again(member, operand)
                 operands.append(LoadedOperand(stored, tile.loaded) if again else stored)
                 offsets.append(0 if initial else member.start(operand, tile.index, tile.start))
         return operands, offsets
@@ -469,13 +469,30 @@ class RowGroupEmitter(ResidentRows):
         if nest.repeated and self.is_straight() and elements <= _COMMON:
             nest.common = self.common.setdefault(number, {})
 
-    def _is_read_again(self, member: RowNest, operand: int) -> bool:
+    def is_read_again(self, member: RowNest, operand: int) -> bool:
         """Whether others, or other elements of the batch, read the same tiles of an operand."""
         place = member.places[operand]
         low, high = member.span(operand)
         others = sum(other.reads.count(place.buffer) for other in self.group.members)
-        repeats = any(not axis.strides[operand] for axis in member.batch)
-        return high - low < _FIXED and (others > 1 or repeats)
+        return high - low < _FIXED and (others > 1 or member.repeats(operand) > 1)
+
+    def shares_loads(self) -> bool:
+        """Whether tiles that several elements of the batch read are loaded once: no loop on the
+        device goes through these, and all tiles have room."""
+        if self.is_straight():
+            return True
+        if self.tiles() > _STRAIGHT or self.count // PARTITIONS > self.unrolled:
+            return False
+        taken = 0
+        for member in self.group.members:
+            leaves = range(1, 1 + len(member.loop.leaves)) if isinstance(member, RowNest) else ()
+            for operand in leaves:
+                assert isinstance(member, RowNest)
+                several = member.repeats(operand)
+                if several > 1 and self.is_read_again(member, operand):
+                    axes = (axis.count for axis in member.inner if axis.strides[operand])
+                    taken += self.tiles() // several * math.prod(axes)
+        return taken <= _FIXED
 
 
 _STRAIGHT = 1024
@@ -493,4 +510,5 @@ _COMMON = 4096
 """Elements of a partition that all elements of a batch have in common, at most."""
 
 _FIXED = 4096
-"""Elements of an operand that is the same for all rows, up to which it is kept."""
+"""Elements of a partition up to which operands are kept that are the same for all rows, or for
+several elements of the batch."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from graph_compiler.lower.groups.members import RowProduct, folded_by_makers, is_column
+from graph_compiler.lower.groups.members import RowNest, RowProduct, folded_by_makers, is_column
 from graph_compiler.lower.groups.moments import moments
 from graph_compiler.lower.nests.columns import nest_ns
 from graph_compiler.lower.nests.evaluation import passes_of_engines
-from graph_compiler.lower.nests.nest import UNROLLED, Price, cost, engines_of
+from graph_compiler.lower.nests.nest import PARTITIONS, UNROLLED, Price, cost, engines_of
 from graph_compiler.lower.nests.plans import passes, types_of
+from graph_compiler.lower.products.bands import product_cycles
 from graph_compiler.schedule.steps import item_size
 from graph_compiler.schedule.views import Buffer
+from isa.enums import Engine
 
 if TYPE_CHECKING:
     from graph_compiler.lower.groups.rows import RowGroupEmitter
@@ -27,8 +31,9 @@ _EXPOSED = 8
 
 
 def saved_ns(rows: RowGroupEmitter) -> float:
-    """About how many ns are saved: the steps one by one less the group. Products take the engines
-    as long in it as alone. Both engines share the nests around products."""
+    """About how many ns are saved: the steps one by one less the group. Products take the tensor
+    engine as long in it as alone, but for tiles of few rows. Both other engines share the nests
+    around products."""
     group, device = rows.group, rows.device
     each = rows.each if rows.together else 1
     blocks = rows.tiles(each)
@@ -45,6 +50,7 @@ def saved_ns(rows: RowGroupEmitter) -> float:
         apart += ROUND_TRIP * (not found.isdisjoint(member.reads))
         found.update(use.buffer for use in member.uses if use.by_row)
         if isinstance(member, RowProduct):
+            apart -= _of_few_rows(rows, member, blocks)
             target, left, _ = member.uses
             for use in (target, left):
                 if use.buffer in group.written and use.by_row:
@@ -66,13 +72,41 @@ def saved_ns(rows: RowGroupEmitter) -> float:
         if number in squared:
             here = 0
         price = cost(own, operands, here, device.target)
+        again = _read_again(rows, member, operands)
         vector += blocks * price.engines / (rows.each if number in columns else 1)
         scalar += blocks * cost(own, operands, there, device.target).engines
         transfers += blocks * price.transfers
+        for operand, part in again.items():  # loaded once of all elements that have it
+            alone = [size if n == operand else 0 for n, size in enumerate(operands)]
+            transfers -= blocks * cost(own, alone, 0, device.target).transfers * part
         fixed += min(blocks, _EXPOSED) * price.fixed  # tiles of rows overlap
     transfers += sum(_moving(rows, buffer) for buffer in rows.resident if buffer not in rows.inside)
     apart += LEFT_ON_CHIP * rows.leaves()
     return apart - Price(max(vector, scalar), transfers, fixed).total
+
+
+def _read_again(rows: RowGroupEmitter, member: RowNest, sizes: Sequence[int]) -> dict[int, float]:
+    """Operands in HBM whose tiles several elements of the batch share, and the part of their loads
+    that this saves."""
+    if not rows.shares_loads():
+        return {}
+    return {
+        operand: 1.0 - 1.0 / member.repeats(operand)
+        for operand, size in enumerate(sizes)
+        if operand and size and rows.is_read_again(member, operand)
+    }
+
+
+def _of_few_rows(rows: RowGroupEmitter, member: RowProduct, blocks: int) -> float:
+    """About how many ns longer a product takes where tiles have fewer rows than alone: a group's
+    rows may be parts of those that the product has."""
+    product, target = member.product, rows.device.target
+    batch = math.prod(count for count, _ in product.batch[0])
+    alone = batch * -(-math.prod(count for count, _ in product.rows) // PARTITIONS)
+    size = item_size(product.left.type)
+    cycles = product_cycles(target, rows.rows_at_once, member.columns, size)
+    one = member.sides.depth.tiles * cycles / target.clock_ghz(Engine.tensor)
+    return max(0, blocks - alone) * one
 
 
 def _moving(rows: RowGroupEmitter, buffer: Buffer) -> float:
