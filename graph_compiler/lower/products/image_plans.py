@@ -250,13 +250,19 @@ class PlannedImages:
             yield images, rows
 
     def _choose_bands(self) -> None:
-        """Take bands that fill tiles well, and of which the first one is there soon."""
+        """Take bands that fill tiles well, and of which the first one is there soon, but has work
+        enough while the kernel is loaded."""
+        target, kernel = self.device.target, self.step.kernel.dims
+        moved = math.prod(kernel) * self.size
+        waited = moved / target.dma_run_bytes_per_ns(kernel[3] * self.size)
+        waited /= target.dma_engines.value
         found = []
         for sizes in self._ways():
             self.sizes = sizes
             images, rows = sizes
             share = images * reach(rows, self.down) / (self.batch * self._loaded_rows())
-            found.append((self.ns + self._loaded_ns() * share, sizes))
+            idle = max(0.0, waited - self.ns * share)
+            found.append((self.ns + self._loaded_ns() * share + idle, sizes))
         _, self.sizes = min(found)
 
     def _cut(self, image: Any, images: int, rows: int) -> list[Band]:
