@@ -33,6 +33,35 @@ ENTRY e {
 }"""
 
 
+COMPUTED = """HloModule computed
+ENTRY e {
+ b = f32[2,7,11] parameter(0)
+ c = f32[2,7,11] parameter(1)
+ d = f32[2,7,7,3] parameter(2)
+ x = f32[2,7,3,8] parameter(3)
+ y = f32[2,3,7,8] parameter(4)
+ s = f32[2,7,7] dot(b, c), lhs_batch_dims={0}, rhs_batch_dims={0},
+  lhs_contracting_dims={2}, rhs_contracting_dims={2}
+ ss = f32[2,7,7,3] broadcast(s), dimensions={0,1,2}
+ e = f32[2,7,7,3] multiply(ss, d)
+ z = f32[2,3,7,8] dot(e, x), lhs_batch_dims={0,3}, rhs_batch_dims={0,2},
+  lhs_contracting_dims={1}, rhs_contracting_dims={1}
+ ROOT r = f32[2,3,7,8] add(z, y)
+}"""
+
+
+def test_a_product_whose_operand_is_computed_stays_behind_what_it_reads() -> None:
+    """The first product's result is an operand of the second one's operand; the second one went
+    first, as a step reads its result and none the first one's."""
+    random = np.random.default_rng(0)
+    shapes = [(2, 7, 11), (2, 7, 11), (2, 7, 7, 3), (2, 7, 3, 8), (2, 3, 7, 8)]
+    arguments = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
+    b, c, d, x, y = (one.astype(np.float64) for one in arguments)
+    wanted = np.einsum("bjn,bin,bjih,bjhd->bhid", b, c, d, x) + y
+    (found,) = compile(parse_text(COMPUTED), "trn2")(*arguments)
+    np.testing.assert_allclose(found, wanted, 1e-5, 1e-4)
+
+
 @pytest.mark.parametrize("rows", [128, 300])
 def test_nests_find_products_before_others_in_psum(rows: int) -> None:
     """Two products, then two nests: none of them reads a copy of a product's result."""

@@ -40,7 +40,7 @@ _EMITTERS: dict[type, Callable[[DeviceProgram, Any, Any], None]] = {
 def emit(device: DeviceProgram, steps: list[Any]) -> None:
     """Steps one after another."""
     made = [step for step in steps if not step.writes or any(b.size for b in step.writes)]
-    made = by_first_use(without_operands(device, made, device.uses))
+    made = by_first_use(device, without_operands(device, made, device.uses))
     for step in grouped(device, nests_at_products(device, others_ahead(device, made)), device.uses):
         device.forget(step.writes)
         kernel = kernel_of(step)

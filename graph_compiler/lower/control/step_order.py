@@ -18,12 +18,14 @@ _AHEAD = 24
 """Steps behind a product among which a nest that reads it is looked for."""
 
 
-def by_first_use(steps: list[Any]) -> list[Any]:
+def by_first_use(device: DeviceProgram, steps: Sequence[Any]) -> list[Any]:
     """Steps with neighbouring products of values that are there in the order in which their results
-    are used: what uses the first ones need not wait for all of them."""
+    are used: what uses the first ones need not wait for all of them. An operand that a product
+    computes of others uses those."""
+    reads = [set(device.sources(step.reads)) for step in steps]
     first: dict[Buffer, int] = {}
-    for at, step in reversed([*enumerate(steps)]):
-        first.update(dict.fromkeys(step.reads, at))
+    for at, buffers in reversed([*enumerate(reads)]):
+        first.update(dict.fromkeys(buffers, at))
     found: list[Any] = []
     run: list[Any] = []
 
@@ -31,8 +33,8 @@ def by_first_use(steps: list[Any]) -> list[Any]:
         found.extend(sorted(run, key=lambda step: first.get(step.target.buffer, len(steps))))
         run.clear()
 
-    for step in steps:
-        if not isinstance(step, Contraction) or any(w in step.reads for r in run for w in r.writes):
+    for step, own in zip(steps, reads, strict=True):
+        if not isinstance(step, Contraction) or any(w in own for r in run for w in r.writes):
             close()
         (run if isinstance(step, Contraction) else found).append(step)
     close()
