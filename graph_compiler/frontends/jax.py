@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from graph_compiler.frontends import reflectors, rotations
 from graph_compiler.frontends.extras import require
 
 if TYPE_CHECKING:
@@ -17,10 +18,10 @@ def to_proto(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> 
     `arguments`, `keywords`: pytrees of arrays or of `jax.ShapeDtypeStruct`. Their leaves, in
     jax's order, are the parameters of the graph; arguments that the function does not use stay.
     A function that is already `jax.jit`-ed keeps its own options (static and donated arguments).
-    Calls of NKI kernels become custom calls of `graph_compiler.kernels.TARGET`. Cholesky and LU
-    factors and triangular and tridiagonal solves become operations of graphs, where jax would call
-    LAPACK on a CPU. Errors of jax pass unchanged: they name the function's own line. Raises
-    NeuronError `missing-extra` without jax.
+    Calls of NKI kernels become custom calls of `graph_compiler.kernels.TARGET`. Cholesky, LU and QR
+    factors, triangular and tridiagonal solves and eigenvalues of symmetric matrices become
+    operations of graphs, where jax would call LAPACK on a CPU. Errors of jax pass unchanged: they
+    name the function's own line. Raises NeuronError `missing-extra` without jax.
     """
     return _lowered(function, arguments, keywords, {})
 
@@ -73,9 +74,17 @@ def _by_own_rules(traced: Any, kernels: dict[str, Any]) -> Any:
 
 _OF_GRAPHS = (
     *("cholesky_p", "triangular_solve_p", "tridiagonal_solve_p"),
-    *("lu_p", "lu_pivots_to_permutation_p"),
+    *("lu_p", "lu_pivots_to_permutation_p", "ormqr_p"),
 )
 """Operations of jax.lax.linalg whose rule for any platform makes operations of graphs."""
+
+
+_BY_FUNCTIONS = {
+    "geqrf_p": reflectors.factored,
+    "householder_product_p": reflectors.product,
+    "eigh_p": rotations.eigenvectors,
+}
+"""Those of which functions of ours do."""
 
 
 def _without_library() -> Iterator[tuple[Any, Any]]:
@@ -88,6 +97,10 @@ def _without_library() -> Iterator[tuple[Any, Any]]:
         if primitive in mlir._lowerings:  # not every version of jax has all of them
             entry = mlir._lowerings[primitive]
             yield primitive, getattr(entry, "rule", entry)
+    for name, function in _BY_FUNCTIONS.items():
+        primitive = getattr(linalg, name, None)
+        if primitive is not None:
+            yield primitive, mlir.lower_fun(function, primitive.multiple_results)
 
 
 def _kernel_call(context: Any, operands: Any, kernel: Any, kernels: dict[str, Any]) -> Any:

@@ -81,7 +81,7 @@ def explanation(module: Any, actual: list[Any], expected: list[Any]) -> str:
     Sums that cancel: one element may be far from the other order's in its own steps, and is near in
     those of the largest. Sorts that are not stable: what belongs to equal keys comes in any order.
     Cholesky: one triangle of a factor is anything (LAPACK leaves there what was there); the other
-    one gives the same matrix.
+    one gives the same matrix. Eigenvectors are vectors times any number of length 1.
     """
 
     def same(one: Any, other: Any) -> bool:
@@ -99,6 +99,11 @@ def explanation(module: Any, actual: list[Any], expected: list[Any]) -> str:
         lower = np.tril(factor.astype(complex))
         return lower @ lower.conj().swapaxes(-1, -2)
 
+    def same_lines(vectors: Any, others: Any) -> bool:
+        """Whether columns are those of the others times numbers of length 1."""
+        along = np.abs((vectors.astype(complex).conj() * others.astype(complex)).sum(-2))
+        return bool(np.abs(along - 1).max(initial=0) <= STEPS * float(ml_dtypes.finfo(dtype).eps))
+
     dtype = actual[0].dtype
     sorts = [item for item in module.instructions() if item.opcode == "sort"]
     if sorts and not any(item.attribute("is_stable") for item in sorts):
@@ -109,6 +114,9 @@ def explanation(module: Any, actual: list[Any], expected: list[Any]) -> str:
     lower = all(item.attribute("cholesky_options").lower for item in factors)
     if factors and lower and all(near(square(a), square(b)) for a, b in zip(actual, expected)):
         return "the other triangle of a factor"
+    if [one.ndim for one in actual] == [actual[-1].ndim + 1, actual[-1].ndim]:
+        if same_lines(actual[0], expected[0]) and not difference(actual[1], expected[1]):
+            return "eigenvectors times a number"
     return ""
 
 
