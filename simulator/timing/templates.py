@@ -102,7 +102,7 @@ class TimedTemplate:
     @property
     def share(self) -> float:
         """How much of its engine's data path it occupies, 1 being all."""
-        return 1.0 if self.part is None else share_of(self.part)
+        return 1.0 if self.part is None else self.part.rows * self.part.columns / ARRAY_SIDE**2
 
     def work(self, times: float) -> tuple[float, float]:
         """What of `times` intervals the data path, and what the sequencer, has to do."""
@@ -110,11 +110,6 @@ class TimedTemplate:
         if self.on_data_path:
             return spent, 0.0
         return 0.0, 0.0 if self.kind == e.LOAD_TILE else spent
-
-
-def share_of(part: ArrayTile) -> float:
-    """How much of the tensor engine's array a part of it is, 1 being all."""
-    return part.rows * part.columns / ARRAY_SIDE**2
 
 
 class TemplateTimer:

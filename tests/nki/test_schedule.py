@@ -18,7 +18,6 @@ from nki.passes.order import pipeline, schedule
 from nki.passes.order.list_schedule import NO_TENSORS, list_schedule
 from nki.trace.tracer import trace
 from simulator.timing import simulate
-from simulator.timing.assumptions import Assumptions
 
 TRN2 = TARGETS["trn2"]
 RNG = np.random.default_rng(0)
@@ -353,41 +352,3 @@ def test_tiles_that_are_loaded_beside_products_take_no_time_of_their_own(target)
     estimated = busy[ENGINE_INDEX[Engine.tensor]]
     at_full_rate = core.engines[Engine.tensor].busy - core.throttled
     np.testing.assert_allclose(estimated, at_full_rate, rtol=0.1)
-
-
-def products_in_halves(stationary, moving):
-    """Twelve products of 64 rows and columns of the array, which take turns on four parts of it."""
-    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    tiles, x = tile(128), tile(512)
-    nisa.dma_copy(dst=tiles, src=stationary)
-    nisa.dma_copy(dst=x, src=moving)
-    totals = [nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum) for _ in range(2)]
-    for number in range(12):
-        row, column = 64 * (number // 2 % 2), 64 * (number % 2)
-        nisa.nc_matmul(
-            dst=totals[row // 64][column : column + 64],
-            stationary=tiles[row : row + 64, :64],
-            moving=x[row : row + 64],
-            tile_position=(row, column),
-            tile_size=(64, 64),
-        )
-    result = tile(512)
-    nisa.tensor_tensor(dst=result, data1=nl.copy(totals[0]), data2=totals[1], op=nl.add)
-    nisa.dma_copy(dst=out, src=result)
-    return out
-
-
-@pytest.mark.parametrize("target", ["trn1", "trn2"])
-def test_products_in_parts_of_the_array_occupy_a_part_of_the_engine(target):
-    """Four of them run at the same time, by the event model, and are estimated to."""
-    arguments = {"stationary": A[:128, :128], "moving": A[:128, :512]}
-    built = nki.compile(nki.jit(products_in_halves), *arguments.values(), target=target)
-    row = TARGETS[target]
-    (body,) = trace(products_in_halves, arguments, row).bodies
-    products = [op for op in operations(body) if op.row.name == "nc_matmul"]
-    assert len(products) == 12
-    busy = schedule.busy_ns(map(schedule.costs_of(row).of_operation, products))
-    at_full_rate = Assumptions.of(throttle_window_ns=0.0)
-    (core,) = simulate(built.program, assume=at_full_rate).cores
-    found = core.engines[Engine.tensor].busy
-    np.testing.assert_allclose(busy[ENGINE_INDEX[Engine.tensor]], found, rtol=0.3)

@@ -228,8 +228,7 @@ class Costs:
             if attribute.kind is Kind.activation
         ]
         table = tables[0] if tables else None
-        interval = measured.interval_ns * _share(row, instruction.values)
-        return step.engine, interval, measured.completion_ns, transfer, table
+        return step.engine, measured.interval_ns, measured.completion_ns, transfer, table
 
 
 @cache
@@ -244,18 +243,8 @@ def _loads_tile(row: Any) -> bool:
 @cache
 def _decisive(row: Any) -> tuple[int, ...]:
     """The positions of the attributes on which times depend."""
-    kinds = Kind.activation, Kind.array_tile
-    others = (i for i, _, a in row.attributes if a.kind in kinds)
-    return (*row.cost.attributes(row), *others)
-
-
-def _share(row: Any, values: Sequence[Any]) -> float:
-    """How much of the tensor engine a product occupies: those in other parts of its array run at
-    the same time."""
-    from simulator.timing import events
-    from simulator.timing.templates import kind_of, share_of, tile_of
-
-    return share_of(tile_of(row, values)) if kind_of(row) == events.MULTIPLY else 1.0
+    functions = (i for i, _, a in row.attributes if a.kind is Kind.activation)
+    return (*row.cost.attributes(row), *functions)
 
 
 _NO_REGISTERS: dict[Register, int] = {}
