@@ -12,15 +12,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import gcd
+from typing import NamedTuple
 
 import numpy as np
 
 from isa.columns import Integers
 from simulator.views import Array
 
-Extent = tuple[int, int, list[tuple[int, int]]]
-"""Of a view: how many partitions it has, the bytes that lie together in each, and the (count,
-stride) of the dimensions around them."""
+Dims = list[tuple[int, int]]
+"""The (count, step) of dimensions, outermost first."""
+
+
+class Extent(NamedTuple):
+    """Of a view: how many partitions lie together, and the bytes that lie together in each; `outer`
+    are the dimensions around these bytes, `apart` those around the partitions."""
+
+    partitions: int
+    run: int
+    outer: Dims
+    apart: Dims
+
 
 MarkLayout = tuple[int, list[int], list[int]]
 """The first mark of an operand, and counts and steps of all, outermost first."""
@@ -32,19 +43,39 @@ def extent(
     """The extent of a view in an arena; None where no such form has it. Elements that are repeated
     count once."""
     partitions, run = 1, itemsize
-    outer: list[tuple[int, int]] = []
+    outer: Dims = []
+    apart: Dims = []
     for count, stride in zip(reversed(shape), reversed(strides)):
         if count == 1 or stride == 0:
             continue
-        if stride == pitch and partitions == 1:
-            partitions = count
+        if stride == partitions * pitch and not apart:
+            partitions *= count
+        elif stride % pitch == 0:
+            apart.append((count, stride // pitch))
         elif abs(stride) >= pitch:
             return None
         elif stride == run and not outer:
             run *= count
         else:
             outer.append((count, stride))
-    return partitions, run, outer[::-1]
+    return Extent(partitions, run, outer[::-1], apart[::-1])
+
+
+def _in_units(begin: int, length: int, dims: Dims, unit: int) -> tuple[int, int, Dims]:
+    """What dimensions have from `begin` on, in whole units: those whose steps are no units become
+    part of the length, with what lies between."""
+    kept: Dims = []
+    for count, step in sorted(dims, key=lambda dim: abs(dim[1])):
+        if step % unit == 0:
+            kept.append((count, step))
+            continue
+        # The smaller steps belong to it.
+        for number, each in [*kept, (count, step)]:
+            begin += min(0, (number - 1) * each)
+            length += (number - 1) * abs(each)
+        kept.clear()
+    first = begin // unit * unit
+    return first, -(-(begin + length) // unit) * unit - first, kept[::-1]
 
 
 class RegionGrid:
@@ -72,21 +103,9 @@ class RegionGrid:
         """As `layout`, of an operand that is read: it may begin and end within what has a mark."""
         if size is None:
             return None
-        partitions, run, outer = size
-        kept: list[tuple[int, int]] = []
-        for count, stride in sorted(outer, key=lambda dim: abs(dim[1])):
-            if stride % self.unit == 0:
-                kept.append((count, stride))
-                continue
-            # What lies between belongs to it, and so do the smaller steps.
-            for number, step in [*kept, (count, stride)]:
-                offset += min(0, (number - 1) * step)
-                run += (number - 1) * abs(step)
-            kept.clear()
-        first, low = partition // self.rows, offset // self.unit
-        last, high = -(-(partition + partitions) // self.rows), -(-(offset + run) // self.unit)
-        whole = (last - first) * self.rows, (high - low) * self.unit, kept[::-1]
-        return self.layout(first * self.rows, low * self.unit, whole)
+        partition, partitions, apart = _in_units(partition, size.partitions, size.apart, self.rows)
+        offset, run, outer = _in_units(offset, size.run, size.outer, self.unit)
+        return self.layout(partition, offset, Extent(partitions, run, outer, apart))
 
     def bytes(self) -> Array:
         """A mark for each byte of the region."""
@@ -108,17 +127,19 @@ class RegionGrid:
         and counts and steps of all, outermost first; None where it does not fit."""
         if size is None:
             return None
-        partitions, run, outer = size
-        if gcd(self.rows, partition, partitions) != self.rows:
+        partitions, run, outer, apart = size
+        if gcd(self.rows, partition, partitions, *(step for _, step in apart)) != self.rows:
             return None
         if gcd(self.unit, offset, run, *(stride for _, stride in outer), *scales) != self.unit:
             return None
         columns = self.marks.shape[1]
         first = partition // self.rows * columns + offset // self.unit
-        counts, steps = [count for count, _ in outer], [stride // self.unit for _, stride in outer]
+        dims = [(count, step // self.rows * columns) for count, step in apart]
         if partitions > self.rows:
-            counts, steps = [partitions // self.rows, *counts], [columns, *steps]
-        return first, [*counts, run // self.unit], [*steps, 1]
+            dims.append((partitions // self.rows, columns))
+        dims += [(count, stride // self.unit) for count, stride in outer]
+        dims.append((run // self.unit, 1))
+        return first, [count for count, _ in dims], [step for _, step in dims]
 
 
 class GridSizes:
@@ -140,11 +161,12 @@ class GridSizes:
     ) -> None:
         """Operands of one size begin at a partition, and at bytes in it, of these
         regions. Registers move them by multiples of `scales`."""
-        partitions, run, outer = size or (1, 1, [])
+        partitions, run, outer, apart = size or Extent(1, 1, [], [])
+        between = gcd(partitions, *(step for _, step in apart))
         within = gcd(run, *(stride for _, stride in outer), *scales)
         offsets = np.gcd(offsets - self._low[regions], within)
         np.gcd.at(self._units, regions, offsets)
-        np.gcd.at(self._rows, regions, np.gcd(partition - self._first[regions], partitions))
+        np.gcd.at(self._rows, regions, np.gcd(partition - self._first[regions], between))
 
     def made(self) -> list[RegionGrid]:
         """The grids, in the order of the regions."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from simulator.checks.grids import GridSizes, extent
+from simulator.checks.grids import Extent, GridSizes, extent
 from simulator.checks.regions import MIXED
 from simulator.execute import LoadedProgram
 
@@ -17,7 +17,8 @@ PITCH, ROWS, WIDTH = 96, 8, 48
 """Of a region that begins at partition 2 and byte 16."""
 
 OPERANDS = st.tuples(
-    st.sampled_from([(0, 8), (0, 4), (4, 4), (2, 2), (3, 1)]),
+    st.sampled_from([(0, (8, 1)), (0, (4, 1)), (4, (4, 1)), (2, (2, 1)), (3, (1, 1))])
+    | st.sampled_from([(0, (2, 4), (2, 1)), (1, (3, 2)), (0, (2, 4), (2, 2)), (5, (2, -4))]),
     st.sampled_from([1, 2, 4]),
     st.integers(0, 11),
     st.lists(
@@ -28,13 +29,13 @@ OPERANDS = st.tuples(
 
 def _view(memory, operand):
     """The view of an operand in the region, None where it leaves that; and where it begins."""
-    (partition, partitions), size, offset, dims = operand
+    (partition, *partitions), size, offset, dims = operand
     begin = offset * size
     reach = begin + size + sum((count - 1) * step * size for count, step in dims)
     if reach > WIDTH:
         return None
-    shape = partitions, *(count for count, _ in dims)
-    strides = PITCH, *(step * size for _, step in dims)
+    shape = [count for count, _ in (*partitions, *dims)]
+    strides = [step * PITCH for _, step in partitions] + [step * size for _, step in dims]
     view = np.ndarray(shape, f"u{size}", memory, (2 + partition) * PITCH + 16 + begin, strides)
     return view, partition, begin
 
@@ -87,20 +88,21 @@ def test_what_is_read_is_initialised_where_its_marks_say_so(operands, operand) -
     written = bool((view == np.iinfo(view.dtype).max).all())
     if (marks == 0xFF).all():
         assert written
-    elif not size[2]:
+    elif not (size.outer or size.apart):
         assert not written, "what lies together is no more than its bytes"
 
 
 def test_what_does_not_fit_has_no_marks() -> None:
     sizes = GridSizes(np.array([[0], [8], [0], [32]]))
-    sizes.suit(np.array([0]), 0, np.array([16]), (8, 16, []))
+    sizes.suit(np.array([0]), 0, np.array([16]), Extent(8, 16, [], []))
     (grid,) = sizes.made()
     assert (grid.rows, grid.unit, grid.marks.shape) == (8, 16, (1, 2))
-    assert grid.marks_of(0, 0, (8, 8, [])) is None
-    assert grid.marks_of(0, 8, (8, 16, [])) is None
-    assert grid.marks_of(0, 0, (4, 16, [])) is None
-    assert grid.layout(0, 0, (8, 16, []), [8]) is None
-    assert grid.layout(0, 0, (8, 16, []), [16]) is not None
+    assert grid.marks_of(0, 0, Extent(8, 8, [], [])) is None
+    assert grid.marks_of(0, 8, Extent(8, 16, [], [])) is None
+    assert grid.marks_of(0, 0, Extent(4, 16, [], [])) is None
+    assert grid.layout(0, 0, Extent(8, 16, [], []), [8]) is None
+    assert grid.layout(0, 0, Extent(8, 16, [], []), [16]) is not None
+    assert grid.layout(0, 0, Extent(8, 16, [], [(2, 4)])) is None
 
 
 def test_a_tile_that_is_filled_in_parts_has_a_mark_for_each() -> None:
