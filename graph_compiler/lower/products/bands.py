@@ -214,11 +214,14 @@ def column_tiles_of(images: int, rows: int, columns: int, beside: int) -> list[B
     images, so that tiles behind one another have pixels that are `beside` one another.
 
     >>> [(tile.starts, tile.sizes) for tile in column_tiles_of(1, 2, 5, 2)]
-    [((0, 0, 0), (1, 2, 2)), ((0, 0, 1), (1, 2, 2)), ((0, 0, 4), (1, 2, 1))]
+    [((0, 0, 4), (1, 2, 1)), ((0, 0, 0), (1, 2, 2)), ((0, 0, 1), (1, 2, 2))]
     """
     blocks, rest = divmod(columns, beside)
     found = []
-    for first, count, pace in ((0, blocks, beside), (blocks * beside, 1, rest)):
+    cuts = [(0, blocks, beside), (blocks * beside, 1, rest)]
+    if images == 1:  # products of the first rows need columns of the rest, which are soon there
+        cuts.reverse()
+    for first, count, pace in cuts:
         if not pace:
             continue
         wide = even(count, PARTITIONS)
