@@ -23,7 +23,7 @@ Dims = list[tuple[int, int]]
 """The (count, step) of dimensions, outermost first."""
 
 
-class Extent(NamedTuple):
+class ViewExtent(NamedTuple):
     """Of a view: how many partitions lie together, and the bytes that lie together in each; `outer`
     are the dimensions around these bytes, `apart` those around the partitions."""
 
@@ -39,7 +39,7 @@ MarkLayout = tuple[int, list[int], list[int]]
 
 def extent(
     itemsize: int, shape: Sequence[int], strides: Sequence[int], pitch: int
-) -> Extent | None:
+) -> ViewExtent | None:
     """The extent of a view in an arena; None where no such form has it. Elements that are repeated
     count once."""
     partitions, run = 1, itemsize
@@ -58,7 +58,7 @@ def extent(
             run *= count
         else:
             outer.append((count, stride))
-    return Extent(partitions, run, outer[::-1], apart[::-1])
+    return ViewExtent(partitions, run, outer[::-1], apart[::-1])
 
 
 def _in_units(begin: int, length: int, dims: Dims, unit: int) -> tuple[int, int, Dims]:
@@ -99,19 +99,19 @@ class RegionGrid:
         self.used = used
         self._cell[:] = (self.marks.ctypes.data, self.unit) if used else (0, 0)
 
-    def around(self, partition: int, offset: int, size: Extent | None) -> MarkLayout | None:
+    def around(self, partition: int, offset: int, size: ViewExtent | None) -> MarkLayout | None:
         """As `layout`, of an operand that is read: it may begin and end within what has a mark."""
         if size is None:
             return None
         partition, partitions, apart = _in_units(partition, size.partitions, size.apart, self.rows)
         offset, run, outer = _in_units(offset, size.run, size.outer, self.unit)
-        return self.layout(partition, offset, Extent(partitions, run, outer, apart))
+        return self.layout(partition, offset, ViewExtent(partitions, run, outer, apart))
 
     def bytes(self) -> Array:
         """A mark for each byte of the region."""
         return np.repeat(np.repeat(self.marks, self.rows, axis=0), self.unit, axis=1)
 
-    def marks_of(self, partition: int, offset: int, size: Extent | None) -> Array | None:
+    def marks_of(self, partition: int, offset: int, size: ViewExtent | None) -> Array | None:
         """The marks of an operand that begins at a partition and byte of the region; None where it
         does not fit."""
         found = self.layout(partition, offset, size)
@@ -121,7 +121,7 @@ class RegionGrid:
         return np.ndarray(counts, np.uint8, self.marks, first, steps)
 
     def layout(
-        self, partition: int, offset: int, size: Extent | None, scales: Sequence[int] = ()
+        self, partition: int, offset: int, size: ViewExtent | None, scales: Sequence[int] = ()
     ) -> MarkLayout | None:
         """The first mark of such an operand, which registers move by multiples of `scales` bytes,
         and counts and steps of all, outermost first; None where it does not fit."""
@@ -156,12 +156,12 @@ class GridSizes:
         regions: Integers,
         partition: int,
         offsets: Integers,
-        size: Extent | None,
+        size: ViewExtent | None,
         scales: Sequence[int] = (),
     ) -> None:
         """Operands of one size begin at a partition, and at bytes in it, of these
         regions. Registers move them by multiples of `scales`."""
-        partitions, run, outer, apart = size or Extent(1, 1, [], [])
+        partitions, run, outer, apart = size or ViewExtent(1, 1, [], [])
         between = gcd(partitions, *(step for _, step in apart))
         within = gcd(run, *(stride for _, stride in outer), *scales)
         offsets = np.gcd(offsets - self._low[regions], within)

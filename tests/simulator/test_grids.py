@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from simulator.checks.grids import Extent, GridSizes, extent
+from simulator.checks.grids import GridSizes, ViewExtent, extent
 from simulator.checks.regions import MIXED
 from simulator.execute import LoadedProgram
 
@@ -94,15 +94,15 @@ def test_what_is_read_is_initialised_where_its_marks_say_so(operands, operand) -
 
 def test_what_does_not_fit_has_no_marks() -> None:
     sizes = GridSizes(np.array([[0], [8], [0], [32]]))
-    sizes.suit(np.array([0]), 0, np.array([16]), Extent(8, 16, [], []))
+    sizes.suit(np.array([0]), 0, np.array([16]), ViewExtent(8, 16, [], []))
     (grid,) = sizes.made()
     assert (grid.rows, grid.unit, grid.marks.shape) == (8, 16, (1, 2))
-    assert grid.marks_of(0, 0, Extent(8, 8, [], [])) is None
-    assert grid.marks_of(0, 8, Extent(8, 16, [], [])) is None
-    assert grid.marks_of(0, 0, Extent(4, 16, [], [])) is None
-    assert grid.layout(0, 0, Extent(8, 16, [], []), [8]) is None
-    assert grid.layout(0, 0, Extent(8, 16, [], []), [16]) is not None
-    assert grid.layout(0, 0, Extent(8, 16, [], [(2, 4)])) is None
+    assert grid.marks_of(0, 0, ViewExtent(8, 8, [], [])) is None
+    assert grid.marks_of(0, 8, ViewExtent(8, 16, [], [])) is None
+    assert grid.marks_of(0, 0, ViewExtent(4, 16, [], [])) is None
+    assert grid.layout(0, 0, ViewExtent(8, 16, [], []), [8]) is None
+    assert grid.layout(0, 0, ViewExtent(8, 16, [], []), [16]) is not None
+    assert grid.layout(0, 0, ViewExtent(8, 16, [], [(2, 4)])) is None
 
 
 def test_a_tile_that_is_filled_in_parts_has_a_mark_for_each() -> None:
