@@ -14,7 +14,7 @@ from isa.machine import control
 from isa.program import RegisterReference
 from isa.sequencer import CONDITIONS, OPERATIONS, trips, wrapped
 from isa.spec import Instruction
-from simulator.checks.regions import EMPTY, MarkedRegion
+from simulator.checks.regions import DEAD, EMPTY, MarkedRegion
 from simulator.exchange import Message
 from simulator.oracle import fill_sentinel, load_register, store_register
 from simulator.row_table import RowTable
@@ -208,7 +208,7 @@ def _storage_begin(preparation: Preparation, index: int, instruction: Instructio
         if operands.dynamic:
             operands.refresh()
             fill_sentinel(values[0])
-        if region is not None and region.lives and not operands.dynamic:
+        if region is not None and region.state != DEAD and not operands.dynamic:
             region.state = EMPTY
         else:
             region = begun[index] = space.begin(values[0])

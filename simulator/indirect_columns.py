@@ -107,7 +107,7 @@ class TrackedColumns(Tracked):
         if mask is None and region.state == CLEAN:
             return
         region.spell_out()
-        marks = region.marks_of(self.base.view)
+        marks = self.space.marks_of(self.base.view)
         positions = self.stage.columns.positions(self.stage.group)
         full, half = (_repeated(mark, marks.dtype) for mark in (INITIALISED, TAINTED))
         values = full if mask is None else np.where(mask.reshape(self.view.shape), full, half)

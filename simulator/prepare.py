@@ -424,7 +424,7 @@ def _clean(reads: list[Tracked], writes: list[Tracked]) -> bool:
     for operand in writes:
         region = operand.region
         if region.state:
-            if region.state >= DEAD or operand.full is not region:
+            if region.state == DEAD or operand.full is not region:
                 return False
             region.state = CLEAN
     return True

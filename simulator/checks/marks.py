@@ -13,12 +13,10 @@ from math import gcd, prod
 
 import numpy as np
 
-from simulator.checks.grids import GridSizes
 from simulator.checks.regions import (
     CLEAN,
     DEAD,
     EMPTY,
-    FORGOTTEN,
     INITIALISED,
     MIXED,
     UNWRITTEN,
@@ -168,8 +166,6 @@ class Space:
         states = self.table.states
         for region in self._in_order:
             states[region.number] = DEAD
-            if region.grid is not None and not region.grid.used:
-                region.grid.use(True)
         if self.whole is not None:
             self.whole.state = CLEAN if initialised else EMPTY
             self.adopt()
@@ -215,10 +211,9 @@ class Space:
             return self.whole
         box = self._box(view)
         region = self._regions.get(box) or self._enter(box)
-        if not region.lives:
+        if region.state == DEAD:
             for other in region.rivals:
-                if other.lives:
-                    other.state = DEAD
+                other.state = DEAD
         region.state = EMPTY
         self.table.fills[region.number] = 0
         return region
@@ -247,37 +242,17 @@ class Space:
         """The region of an allocation in these partitions and bytes, whether it lives or not."""
         return self._regions.get(box)
 
-    def grid_sizes(self) -> GridSizes:
-        """What finds coarse marks for the regions that there are; then `take_grids`."""
-        return GridSizes(self._boxes[:, : len(self._in_order)])
-
-    def take_grids(self, sizes: GridSizes) -> None:
-        """Regions go by coarse marks from now on."""
-        for region, grid in zip(self._in_order, sizes.made()):
-            region.grid = grid
-
     def holding(
         self, offset: int, itemsize: int, shape: Sequence[int], strides: Sequence[int]
-    ) -> list[MarkedRegion]:
-        """The regions of an arena that hold all of a view `offset` bytes behind its beginning,
-        whether they live now or not; first one that is all of it, if there is one."""
-        box = self._box_at(offset, itemsize, shape, strides)
-        first, last, low, high = self._boxes[:, : len(self._in_order)]
-        within = low <= box[2]
-        within &= high >= box[3]
-        within &= first <= box[0]
-        within &= last >= box[1]
-        found = [self._in_order[index] for index in within.nonzero()[0].tolist()]
-        exact = self._regions.get(box)
-        if exact is not None and exact is not found[0]:
-            found.remove(exact)
-            found.insert(0, exact)
-        return found
+    ) -> MarkedRegion | None:
+        """A region that holds all of a view `offset` bytes behind the memory's beginning, whether
+        it lives now or not."""
+        return self._around(self._box_at(offset, itemsize, shape, strides), alive=False)
 
     def _enter(self, box: MarkedBox) -> MarkedRegion:
         """A new region; it knows its rivals, and they know it."""
         region = MarkedRegion(self, box, DEAD)
-        region.rivals = self.touching(box)
+        region.rivals = self._touching(box)
         for other in region.rivals:
             other.rivals.append(region)
         count = len(self._in_order)
@@ -285,12 +260,11 @@ class Space:
             more = np.zeros((4, max(16, count)), np.int64)
             self._boxes = np.concatenate([self._boxes, more], axis=1)
         self._boxes[:, count] = box
-        region.place = count
         self._in_order.append(region)
         self._regions[box] = region
         return region
 
-    def touching(self, box: MarkedBox) -> list[MarkedRegion]:
+    def _touching(self, box: MarkedBox) -> list[MarkedRegion]:
         """The regions, dead ones too, that share bytes with a box."""
         first, last, low, high = self._boxes[:, : len(self._in_order)]
         shared = low < box[3]
@@ -304,44 +278,33 @@ class Space:
         if self.whole is not None:
             return self.whole
         box = self._box(view)
-        region = self._living(box)
+        region = self._around(box, alive=True)
         if region is not None:
             return region
-        touched = self.touching(box)
-        for other in touched:
-            if other.state == DEAD:
-                self._forget_marks(other)
-        for other in touched:
-            if other.lives:
+        for other in self._touching(box):
+            if other.state != DEAD:
                 other.spell_out()
-                other.refine()
                 other.fill()
         return self.rest
-
-    def _forget_marks(self, dead: MarkedRegion) -> None:
-        """What was written to a region whose memory was given away is gone."""
-        living = [one for one in dead.rivals if one.state == MIXED and not one.in_grid]
-        kept = [one.marks().copy() for one in living]
-        dead.byte_marks()[...] = UNWRITTEN
-        for one, marks in zip(living, kept):
-            one.marks()[...] = marks
-        dead.state = FORGOTTEN
 
     def living(
         self, offset: int, itemsize: int, shape: Sequence[int], strides: Sequence[int]
     ) -> MarkedRegion | None:
         """The living region that holds all of a view `offset` bytes behind the memory's beginning;
         None where none does."""
-        return self._living(self._box_at(offset, itemsize, shape, strides))
+        return self._around(self._box_at(offset, itemsize, shape, strides), alive=True)
 
-    def _living(self, box: MarkedBox) -> MarkedRegion | None:
+    def _around(self, box: MarkedBox, alive: bool) -> MarkedRegion | None:
+        """A region that holds all of a box, `alive` or not; None where none does."""
         if self.whole is not None:
             return self.whole
         region = self._regions.get(box)
-        if region is not None and region.lives:
+        if region is not None and not (alive and region.state == DEAD):
             return region
-        living = (other for other in self.touching(box) if other.lives)
-        return next((other for other in living if _within(box, other.box)), None)
+        for other in self._touching(box):
+            if _within(box, other.box) and not (alive and other.state == DEAD):
+                return other
+        return None
 
 
 def covers(itemsize: int, shape: Sequence[int], strides: Sequence[int], nbytes: int) -> bool:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simulator.checks.grids import RegionGrid, extent
 from simulator.oracle.control import fill_sentinel
 from simulator.views import Array
 
@@ -23,9 +22,8 @@ if TYPE_CHECKING:
 
 MarkedBox = tuple[int, int, int, int]
 
-CLEAN, EMPTY, MIXED, DEAD, FORGOTTEN = range(5)
-"""States of a region: all initialised; nothing written; marks tell; its memory was given away; that
-was, and since then the marks of its bytes say only what was written behind that."""
+CLEAN, EMPTY, MIXED, DEAD = range(4)
+"""States of a region: all initialised; nothing written; marks tell; its memory was given away."""
 
 UNWRITTEN, TAINTED, INITIALISED = 0x00, 0x01, 0xFF
 """Marks of a byte: never written, written with uninitialised data, written with a value."""
@@ -91,15 +89,13 @@ class MarkedRegion:
 
     `rivals` are the other regions of the arena that share bytes with it: one of them lives.
     `unfilled` is a view of all of it while it has no sentinel yet, where `States.fills` does not
-    say so. `grid` are its coarse marks, if it has some; of the arena's regions it is at `place`.
+    say so.
     """
 
     __slots__ = (
         "box",
-        "grid",
         "nbytes",
         "number",
-        "place",
         "rivals",
         "shape",
         "space",
@@ -124,47 +120,25 @@ class MarkedRegion:
         self.unsettled = False
         self.unfilled: Array | None = None
         self.rivals: list[MarkedRegion] = []
-        self.grid: RegionGrid | None = None
-        self.place = -1
 
     @property
     def state(self) -> int:
-        """CLEAN, EMPTY, MIXED, DEAD or FORGOTTEN."""
+        """CLEAN, EMPTY, MIXED or DEAD."""
         return self.table.states[self.number]
 
     @state.setter
     def state(self, state: int) -> None:
         self.table.states[self.number] = state
 
-    @property
-    def lives(self) -> bool:
-        """Whether its memory is its own."""
-        return self.state < DEAD
-
-    @property
-    def in_grid(self) -> bool:
-        """Whether it goes by coarse marks of its own."""
-        return self.grid is not None and self.grid.used
-
-    @property
-    def coarse(self) -> bool:
-        """Whether marks stand for more than a byte."""
-        return self.in_grid or self.space.unit > 1
-
     def marks(self) -> Array:
         """The region's marks, one for each unit; meaningful when its state is MIXED."""
-        if self.grid is not None and self.grid.used:
-            return self.grid.marks
-        return self.space.marks if self.space.unit > 1 else self.byte_marks()
-
-    def byte_marks(self) -> Array:
-        """The marks that the memory has for its bytes."""
-        return np.ndarray(self.shape, np.uint8, self.space.marks, self.start, self.strides)
+        space = self.space
+        if space.unit > 1:
+            return space.marks
+        return np.ndarray(self.shape, np.uint8, space.marks, self.start, self.strides)
 
     def bytes(self) -> Array:
         """A mark for each byte."""
-        if self.grid is not None and self.grid.used:
-            return self.grid.bytes()
         return np.repeat(self.marks(), self.space.unit)
 
     def fill(self) -> None:
@@ -186,36 +160,10 @@ class MarkedRegion:
         """Write the marks that the state stands for, and go by marks from now on."""
         if self.state == CLEAN:
             self.marks()[...] = INITIALISED
-        elif self.state == EMPTY and (self.space.marked or self.in_grid):
+        elif self.state == EMPTY and self.space.marked:
             self.marks()[...] = UNWRITTEN  # new marks say so already
         self.state = MIXED
         self.unsettled = True
-
-    def refine(self) -> None:
-        """Go by a mark for each byte from now on, until the run ends."""
-        if self.grid is not None and self.grid.used:
-            marks = self.grid.bytes()
-            self.grid.use(False)
-            if self.state == MIXED:
-                self.marks()[...] = marks
-
-    def units_of(self, view: Array) -> Array:
-        """Marks of the units that a view in it covers."""
-        if self.grid is not None and self.grid.used:
-            size = extent(view.itemsize, view.shape, view.strides, self.space.pitch)
-            offset = view.__array_interface__["data"][0] - self.space.address
-            partition, column = divmod(offset, self.space.pitch)
-            first, _, low, _ = self.box
-            found = self.grid.marks_of(partition - first, column - low, size)
-            if found is not None:
-                return found
-            self.refine()
-        return self.space.units_of(view)
-
-    def marks_of(self, view: Array) -> Array:
-        """Marks of the elements of a view in it, as unsigned integers of the element size."""
-        self.refine()
-        return self.space.marks_of(view)
 
     def settle(self) -> None:
         """Back to CLEAN when every byte is initialised; looks only after writes."""

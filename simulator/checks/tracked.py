@@ -54,7 +54,7 @@ class Tracked:
     def locate(self) -> MarkedRegion:
         """The region of the operand now; `rest` again and again, as it depends on the others."""
         region = self.region
-        if region.state >= DEAD or region is self.space._rest:
+        if region.state == DEAD or region is self.space._rest:
             view = self.view
             region = self.region = self.space.find(view)
             all_of_it = covers(view.itemsize, view.shape, view.strides, region.nbytes)
@@ -72,7 +72,7 @@ class Tracked:
             return
         region = self.locate()
         if region is self.space._rest:
-            region.units_of(self.view)[...] = INITIALISED
+            self.space.units_of(self.view)[...] = INITIALISED
             region.unsettled = True
         elif region.state != CLEAN:
             region.fill()
@@ -90,9 +90,9 @@ class Tracked:
         if region.state == EMPTY:
             region.fill()
             return np.zeros(view.shape, np.bool_)
-        if region.coarse and (region.units_of(view) == INITIALISED).all():
+        if self.space.unit > 1 and (self.space.units_of(view) == INITIALISED).all():
             return None
-        mask = region.marks_of(view) == _FULL[view.itemsize]
+        mask = self.space.marks_of(view) == _FULL[view.itemsize]
         if mask.all():
             return None
         region.fill()
@@ -108,11 +108,11 @@ class Tracked:
             region.state = CLEAN
             return
         region.spell_out()
-        if mask is None and region.coarse:
-            region.units_of(view)[...] = INITIALISED
+        if mask is None and self.space.unit > 1:
+            self.space.units_of(view)[...] = INITIALISED
             return
         size = view.itemsize
-        marks = region.marks_of(view)
+        marks = self.space.marks_of(view)
         if mask is None:
             marks[...] = _FULL[size]
         else:
@@ -125,5 +125,5 @@ class Tracked:
             return
         region.spell_out()
         size = self.view.itemsize
-        marks = region.marks_of(self.view)
+        marks = self.space.marks_of(self.view)
         marks[rows] = _FULL[size] if mask is None else np.where(mask, _FULL[size], _HALF[size])

@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from isa.columns import Integers
-from simulator.by_identity import ByIdentity
-from simulator.checks.grids import GridSizes
+from isa.columns import Integers, distinct, joined
 from simulator.checks.initialised import Shadow
-from simulator.checks.regions import MarkedBox
+from simulator.checks.marks import covers
+from simulator.checks.regions import MarkedBox, MarkedRegion
 from simulator.native.codegen.structure import WordMemory
-from simulator.native.loop.operand_marks import FoundRegions, OperandPlace, mark, regions_of
+from simulator.native.loop.draft import ANYWHERE
 from simulator.native.loop.operands import OPERAND
 from simulator.native.loop.template import RecordTemplate, addresses
 from simulator.views import Window
+
+_OFFSET, _REGION, _LOWEST, _HIGHEST, _FULL, _SPACE, _UNIT, _BOX = (
+    OPERAND.indices[name]
+    for name in (
+        *("offset", "region", "region_lowest", "region_highest", "full", "space", "unit", "box"),
+    )
+)
+
+
+class OperandPlace(NamedTuple):
+    """An operand of a template, as far as its marks depend on it. Each use has a row of `words`, an
+    offset, and the number of the allocation around it (`holders`, -1 where that is unknown).
+    `window` is of the first use."""
+
+    position: int
+    words: Integers
+    window: Window
+    offsets: Integers
+    holders: Integers
 
 
 class RecordBlock:
@@ -46,7 +66,6 @@ class RecordBlock:
         return [
             OperandPlace(
                 position,
-                position in self._template.written,
                 self.words[rows, first : first + len(OPERAND.names)],
                 window,
                 self.offsets[rows, number],
@@ -81,14 +100,89 @@ class RecordBlock:
         found.records[:, self._template.record_own] += distance
         return found
 
-    def regions(
-        self, boxes: Sequence[MarkedBox], shadow: Shadow, sizes: ByIdentity[GridSizes]
-    ) -> list[FoundRegions]:
-        """The regions in which the operands lie. If another region that holds them should live,
-        Python finds that. `sizes`, by the memory of arenas, learn what marks suit the operands."""
-        return [regions_of(place, boxes, shadow, sizes) for place in self.operands()]
+    def mark(self, boxes: Sequence[MarkedBox], shadow: Shadow) -> None:
+        """Tell all operands where their marks are, and those that stay where they are in which
+        region they lie. If another region that holds them should live, Python finds that."""
+        for place in self.operands():
+            space, window = shadow.spaces[place.window.buffer], place.window
+            size, shape, strides = window.dtype.itemsize, window.shape, window.strides
+            words = OPERAND.words(
+                region_lowest=-ANYWHERE, region_highest=ANYWHERE, low=window.low, high=window.high
+            )
+            counts, steps = space.units(size, shape, strides)
+            if len(counts) <= 3 and all(counts):
+                counts, steps = [1] * (3 - len(counts)) + counts, [0] * (3 - len(steps)) + steps
+                words[_SPACE : _SPACE + 8] = (
+                    ctypes.addressof(space.cells),
+                    space.unit,
+                    window.origin,
+                    *counts,
+                    *steps[:2],
+                )
+            place.words[:, _REGION:] = words[_REGION:]
+            if not window.dynamic:
+                _find_regions(place, boxes, shadow)
 
-    def mark(self, regions: Sequence[FoundRegions], shadow: Shadow) -> None:
-        """Tell all operands where their marks are, and in which regions they lie."""
-        for place, found in zip(self.operands(), regions):
-            mark(place, found, shadow)
+
+def _find_regions(place: OperandPlace, boxes: Sequence[MarkedBox], shadow: Shadow) -> None:
+    """Tell operands that no register moves in which regions they lie."""
+    window = place.window
+    space = shadow.spaces[window.buffer]
+    size, shape, strides = window.dtype.itemsize, window.shape, window.strides
+    if space.whole is not None:
+        _lie_in(place.words, window, space.whole, space.unit, whole_of(window, space.whole))
+        return
+    where = joined([place.holders + 1, place.offsets - place.offsets.min()])
+    if (place.holders >= 0).all():
+        where = place.holders
+    _, first, which = distinct(where)
+    found = np.zeros((first.size, len(OPERAND.names)), np.int64)
+    for row, use in zip(found, first.tolist()):
+        region, holder = None, place.holders[use]
+        if holder >= 0:
+            region = space.region_at(boxes[holder])
+        if region is None:
+            offset = window.origin + int(place.offsets[use])
+            region = space.holding(offset, size, shape, strides)
+        if region is not None:
+            _lie_in(row, window, region, space.unit, whole_of(window, region))
+    for columns in (_REGION, _FULL, slice(_BOX, _BOX + 4)):
+        place.words[:, columns] = found[which][:, columns]
+
+
+def whole_of(window: Window, region: MarkedRegion) -> bool:
+    """Whether what a window looks at, which lies in a region, is all of it."""
+    return covers(window.dtype.itemsize, window.shape, window.strides, region.nbytes)
+
+
+def _lie_in(words: Integers, window: Window, region: MarkedRegion, unit: int, full: bool) -> None:
+    """Operands lie in a region, and may be all of it; a mark stands for `unit` bytes."""
+    first, last, low, high = region.box
+    words[..., _REGION], words[..., _FULL] = region.number, int(full)
+    words[..., _BOX : _BOX + 4] = (
+        region.start // unit,
+        last - first,
+        region.space.pitch // unit,
+        (high - low) // unit,
+    )
+    if window.dynamic:
+        words[..., _LOWEST], words[..., _HIGHEST] = low - window.low, high - window.high
+
+
+def living(place: OperandPlace, shadow: Shadow) -> MarkedRegion | None:
+    """The living region that the operand of one use lies in where it was last."""
+    window = place.window
+    offset = place.words[0, _OFFSET] if window.dynamic else place.offsets[0]
+    space = shadow.spaces[window.buffer]
+    where = window.origin + int(offset)
+    return space.living(where, window.dtype.itemsize, window.shape, window.strides)
+
+
+def known_region(place: OperandPlace) -> int:
+    """The number of the region that the operand of one use lies in, as far as it is known."""
+    return int(place.words[0, _REGION])
+
+
+def found_region(place: OperandPlace, region: MarkedRegion, full: bool) -> None:
+    """The operand of one use lies in a region."""
+    _lie_in(place.words[0], place.window, region, int(place.words[0, _UNIT]) or 1, full)

@@ -67,16 +67,14 @@ class Drafting:
         self.shares = False
         self.operands = {position: self._operand(position) for position, _ in windows}
 
-    def template(self, members: Members, written: Sequence[int]) -> RecordTemplate:
-        """The draft, and the members of the record, for operands wherever they lie, of which those
-        at some positions are written."""
+    def template(self, members: Members) -> RecordTemplate:
+        """The draft, and the members of the record, for operands wherever they lie."""
         record: list[Word] = [0] * len(RECORD.names)
         for name, value in members.items():
             record[RECORD.indices[name]] = value
         positions = [(position, place.base // WORD) for position, place in self.operands.items()]
         noted = [(number, tuple(indices)) for number, indices in self._noted.items()]
-        places = positions, noted, self._work, frozenset(written)
-        return RecordTemplate(self._draft, record, *places)
+        return RecordTemplate(self._draft, record, positions, noted, self._work)
 
     def table(self, name: str, words: Sequence[Word], structure: Structure) -> Members:
         """The members that name a table: with addresses it is drafted, else others may share it."""

@@ -14,7 +14,6 @@ from isa.columns import Flags
 from isa.spec import Meeting
 from simulator.by_identity import ByIdentity
 from simulator.checks.engine_marks import EngineMarks
-from simulator.checks.grids import GridSizes
 from simulator.checks.initialised import Shadow
 from simulator.checks.regions import MarkedBox
 from simulator.exchange import Message
@@ -162,15 +161,8 @@ class NativeProgram:
             packing.control.expect_begins(self._shadow)
         for shared in self._shared:
             shared.name_all_rivals()
-        arenas = [space for space in self._shadow.spaces.values() if space.arena]
-        sizes: ByIdentity[GridSizes] = ByIdentity()
-        for space in arenas:
-            sizes[space.buffer] = space.grid_sizes()
-        regions = [packing.regions(self._shadow, sizes) for packing in self._packings]
-        for space in arenas:
-            space.take_grids(sizes[space.buffer])
-        for packing, found in zip(self._packings, regions):
-            packing.mark(found, self._shadow)
+        for packing in self._packings:
+            packing.mark(self._shadow)
 
     def computes(self, preparation: Preparation) -> Flags:
         """Of which instructions of a stream native code does all that they compute or move."""

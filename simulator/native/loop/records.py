@@ -25,7 +25,6 @@ from isa.spec import Instruction
 from simulator import native
 from simulator.by_identity import ByIdentity
 from simulator.checks.engine_marks import EngineMarks
-from simulator.checks.grids import GridSizes
 from simulator.checks.initialised import Shadow
 from simulator.checks.regions import States
 from simulator.native.codegen.structure import WordMemory
@@ -37,17 +36,10 @@ from simulator.native.loop.arrangement import (
     stand_in,
     touched,
 )
-from simulator.native.loop.block import RecordBlock
+from simulator.native.loop.block import RecordBlock, found_region, known_region, living, whole_of
 from simulator.native.loop.control_records import FORMS, ControlRecords
 from simulator.native.loop.draft import ANYWHERE, Drafting, Members
 from simulator.native.loop.meetings import MeetingTable, exchanged
-from simulator.native.loop.operand_marks import (
-    FoundRegions,
-    found_region,
-    known_region,
-    living,
-    whole_of,
-)
 from simulator.native.loop.operands import OPERAND, REFERENCE
 from simulator.native.loop.shared import SharedTemplates
 from simulator.native.loop.template import RecordTemplate
@@ -361,7 +353,7 @@ class RecordPacking:
         if checks is None:
             return None
         members |= checks
-        return drafting.template(members, row.writes)
+        return drafting.template(members)
 
     def move(self, old: Any, new: Any) -> None:
         """A tensor is in another buffer from now on."""
@@ -417,14 +409,10 @@ class RecordPacking:
             **drafting.table("writes", [*writes, *drafting.references(written)], REFERENCE),
         }
 
-    def regions(self, shadow: Shadow, sizes: ByIdentity[GridSizes]) -> list[list[FoundRegions]]:
-        """By block and operand, the regions in which they lie, of which `sizes` learn."""
-        return [block.regions(self._common.boxes, shadow, sizes) for block in self._blocks]
-
-    def mark(self, regions: Sequence[Sequence[FoundRegions]], shadow: Shadow) -> None:
+    def mark(self, shadow: Shadow) -> None:
         """Tell all operands where their marks are."""
-        for block, found in zip(self._blocks, regions):
-            block.mark(found, shadow)
+        for block in self._blocks:
+            block.mark(self._common.boxes, shadow)
 
     def locate(self, index: int) -> bool:
         """Look for the living regions of what the instruction at `index` computes with, as of

@@ -75,7 +75,6 @@ class RecordTemplate:
     `OPERAND`) of each; `noted` the indices of the words that hold addresses in the memory of an
     operand, for those whose memory may move. `own` are the words that hold addresses among the
     words themselves, and `record_own` those of the record. `work` is the work of queued jobs.
-    `written`: the positions of operands that are written.
     """
 
     def __init__(
@@ -85,9 +84,7 @@ class RecordTemplate:
         operands: Sequence[tuple[int, int]],
         noted: Sequence[tuple[int, tuple[int, ...]]],
         work: int,
-        written: frozenset[int],
     ) -> None:
-        self.written = written
         self._words = _integers(draft.words)
         self.own = _integers(draft.own)
         self._moved = _integers([index for index, _ in draft.moved])

@@ -480,12 +480,11 @@ class LoopText(StructureText):
         place = self.element_at(states, region, 1)
         dead = self.constant("i8", DEAD)
         take, after = self.label("take"), self.label("on")
-        self.branch(self.compare("icmp uge", self.load(place, "i8"), dead), take, after)
+        self.branch(self.compare("icmp eq", self.load(place, "i8"), dead), take, after)
         self.open(take)
 
         def kill(rival: StructureAt) -> None:
-            other = self.element_at(states, rival.get("region"), 1)
-            self.store(self.intrinsic("umax", self.load(other, "i8"), dead), other)
+            self.store(dead, self.element_at(states, rival.get("region"), 1))
 
         begin.each("rivals", RIVAL, kill)
         self.jump(after)
