@@ -208,7 +208,7 @@ def compile(
     check_target(wanted, chosen)
     admit(module, chosen, wanted)
 
-    spaced = False  # operations, in the best order
+    spaced = False  # whether products are apart (`SPACED`) in the plan that is compiled next
 
     def compiled(made: Assembled, observe: Callable[[str, Any], None]) -> Compiled:
         shared = ShareArenas(distance=_DISTANCE).run(made.kernel)
@@ -234,10 +234,10 @@ def compile(
         nonlocal best, made, least
         found = compiled(other, _unobserved)
         taken = _time(found)
-        faster = taken is not None and taken < least
-        if taken is not None and faster:
-            best, made, least = found, other, taken
-        return faster
+        if taken is None or taken >= least:
+            return False
+        best, made, least = found, other, taken
+        return True
 
     for number, (name, plan) in enumerate(others, start=2):
         with progress.part(f"plan {number} of {len(others) + 1} ({name})"):

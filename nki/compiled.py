@@ -41,11 +41,7 @@ class _Loaded:
 
     program: Program
     loaded: ProgramExecutor
-
-    @property
-    def hbm(self) -> int:
-        """The bytes of its tensors."""
-        return sum(buffer.nbytes for buffer in self.loaded.device.tensors)
+    hbm: int  # bytes of its tensors
 
 
 class _Recent:
@@ -251,7 +247,8 @@ class CompiledKernel(Listed):
 
             program = self.program_for(inputs)
             loaded = load(program, checked, native, threads, self._capacity)
-            found = _Loaded(program, loaded)
+            hbm = sum(buffer.nbytes for buffer in loaded.device.tensors)
+            found = _Loaded(program, loaded, hbm)
         progress.stage("run")
         with run_settings():
             result = found.loaded.run(inputs, traced)

@@ -7,12 +7,21 @@ from typing import Any
 import numpy as np
 
 from graph_compiler import compile, evaluate, parse_text
+from graph_compiler.compiled import Compiled
+from graph_compiler.timing import static_timeline
 
 TARGET = "trn2"
 
 
 def on_device(text: str, *inputs: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
     return compile(parse_text(text), TARGET)(*inputs)
+
+
+def modelled_ns(compiled: Compiled) -> float:
+    """The modelled time of a graph in which no data decide what executes."""
+    timeline = static_timeline(compiled.kernel.program)
+    assert timeline is not None
+    return timeline.total_ns
 
 
 def assert_as_evaluated(

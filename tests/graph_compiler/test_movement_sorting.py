@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from on_device import modelled_ns
 
 from graph_compiler import compile, parse_text
-from graph_compiler.timing import static_timeline
 
 
 def largest(rows: int, count: int, taken: int) -> Any:
@@ -40,5 +40,5 @@ def test_the_first_of_equal_elements_come_first(data: Any) -> None:
 def test_parts_of_few_long_rows_fill_the_partitions(
     rows: int, count: int, taken: int, us: float
 ) -> None:
-    timeline = static_timeline(compile(largest(rows, count, taken), "trn2").kernel.program)
-    assert timeline is not None and timeline.total_ns < 1000 * us  # 415 and 69 by parts of 4,096
+    ns = modelled_ns(compile(largest(rows, count, taken), "trn2"))
+    assert ns < 1000 * us  # 415 and 69 by parts of 4,096

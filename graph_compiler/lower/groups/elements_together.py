@@ -79,17 +79,31 @@ class ElementsTogether(RowProducts, ABC):
         several = -(-len(elements) // parts)
         for first in range(0, len(elements), several):
             own = [*zip(elements, tiles)][first : first + several]
-            bank = device.tile((rows, len(own), columns), DTYPES[_WORK], Memory.psum)
-            for place, (tile, here) in enumerate(own):
-                stationary = self._stationary(number, member, tile, here)
-                for a, b in zip(stationary, loaded[number][tile.number]):
-                    device.builder.emit("nc_matmul", dst=bank[:, place, :], stationary=a, moving=b)
+            bank = self._in_bank(number, member, own, loaded)
             most = device.tile((rows, len(own)), DTYPES[_WORK])
             device.builder.emit("tensor_reduce", dst=most, op=ALU["maximum"], data=bank, axis=(2,))
             flat = bank.reshape((rows, len(own) * columns))
             for place, (tile, here) in enumerate(own):
                 here[member.uses[TARGET].buffer] = ResidentOperand(device, flat, place * columns)
                 tile.totals[number] = most[:, place : place + 1]
+
+    def _in_bank(
+        self,
+        number: int,
+        member: RowProduct,
+        own: Sequence[tuple[GroupTile, Tiles]],
+        loaded: Right,
+    ) -> NkiTensor:
+        """[rows, elements, columns]: results of a product for elements of the batch, in a bank of
+        PSUM."""
+        shape = own[0][0].rows, len(own), member.columns
+        bank = self.device.tile(shape, DTYPES[_WORK], Memory.psum)
+        emit = self.device.builder.emit
+        for place, (tile, here) in enumerate(own):
+            stationary = self._stationary(number, member, tile, here)
+            for a, b in zip(stationary, loaded[number][tile.number]):
+                emit("nc_matmul", dst=bank[:, place, :], stationary=a, moving=b)
+        return bank
 
     def multiplies_together(self, number: int, member: RowProduct, elements: int) -> bool:
         """Whether results of so many elements of the batch, which lie beside one another in memory,
@@ -127,11 +141,7 @@ class ElementsTogether(RowProducts, ABC):
         done = device.tile((rows, len(elements), columns), source.dtype)
         for first in range(0, len(elements), _in_a_bank(member)):
             own = [*zip(elements, tiles)][first : first + _in_a_bank(member)]
-            bank = device.tile((rows, len(own), columns), DTYPES[_WORK], Memory.psum)
-            for place, (tile, here) in enumerate(own):
-                stationary = self._stationary(number, member, tile, here)
-                for a, b in zip(stationary, loaded[number][tile.number]):
-                    device.builder.emit("nc_matmul", dst=bank[:, place, :], stationary=a, moving=b)
+            bank = self._in_bank(number, member, own, loaded)
             for place, (tile, _) in enumerate(own):
                 factor = self._factor(number, tile)
                 self._copied(done[:, first + place, :], bank[:, place, :], factor)

@@ -22,6 +22,14 @@ from nki.ir.views.tensor import NkiTensor
 if TYPE_CHECKING:
     from graph_compiler.lower.groups.groups import Group
 
+STRAIGHT = 1024
+"""Tiles of rows in all of a group up to which no loop goes through the elements of its batch: their
+loads would be started by registers."""
+
+FIXED = 4096
+"""Elements of a partition up to which operands are kept that are the same for all rows, or for
+several elements of the batch."""
+
 
 class ResidentRows(ElementsTogether):
     """A group, and the rows that it keeps on chip. `inside`: buffers that nobody else reads;
@@ -149,6 +157,31 @@ class ResidentRows(ElementsTogether):
         *outer, last = [1, *self.batch]
         elements = math.prod(outer) * -(-last // self.joined)
         return elements * -(-self.count // (PARTITIONS * each))
+
+    def is_read_again(self, member: RowNest, operand: int) -> bool:
+        """Whether others, or other elements of the batch, read the same tiles of an operand."""
+        place = member.places[operand]
+        low, high = member.span(operand)
+        others = sum(other.reads.count(place.buffer) for other in self.group.members)
+        return high - low < FIXED and (others > 1 or member.repeats(operand) > 1)
+
+    def shares_loads(self) -> bool:
+        """Whether tiles that several elements of the batch read are loaded once: no loop on the
+        device goes through these, and all tiles have room."""
+        if self.is_straight():
+            return True
+        if self.tiles() > STRAIGHT or self.count // PARTITIONS > self.unrolled:
+            return False
+        taken = 0
+        for member in self.group.members:
+            leaves = range(1, 1 + len(member.loop.leaves)) if isinstance(member, RowNest) else ()
+            for operand in leaves:
+                assert isinstance(member, RowNest)
+                several = member.repeats(operand)
+                if several > 1 and self.is_read_again(member, operand):
+                    axes = (axis.count for axis in member.inner if axis.strides[operand])
+                    taken += self.tiles() // several * math.prod(axes)
+        return taken <= FIXED
 
     @property
     def parts(self) -> int:

@@ -25,7 +25,7 @@ from graph_compiler.lower.groups.members import (
     is_function,
 )
 from graph_compiler.lower.groups.moments import moments, sums_of
-from graph_compiler.lower.groups.resident_rows import ResidentRows
+from graph_compiler.lower.groups.resident_rows import FIXED, STRAIGHT, ResidentRows
 from graph_compiler.lower.groups.row_products import Beside, Fixed, GroupTile, Tiles, block_of
 from graph_compiler.lower.groups.scalar_sums import moved_to_scalar
 from graph_compiler.lower.groups.transposed_products import Right, with_transposed
@@ -180,7 +180,7 @@ class RowGroupEmitter(ResidentRows):
         """All rows of the elements of the batch that begin with an index."""
         builder = self.device.builder
         if len(index) < len(self.batch):
-            limit = UNROLLED if self.tiles() > _STRAIGHT else _STRAIGHT
+            limit = UNROLLED if self.tiles() > STRAIGHT else STRAIGHT
             last = len(index) == len(self.batch) - 1
             several = max(self._elements(), self.joined) if last else 1
             whole, left = divmod(self.batch[len(index)], several)
@@ -241,7 +241,7 @@ class RowGroupEmitter(ResidentRows):
                 place, type = member.places[operand], types_of(member.loop)[operand]
                 low, high = member.span(operand)
                 elements = high - low + 1
-                if not member.is_fixed(operand) or elements > _FIXED:
+                if not member.is_fixed(operand) or elements > FIXED:
                     continue
                 key = place, type, low, high
                 if key not in known:
@@ -469,36 +469,6 @@ class RowGroupEmitter(ResidentRows):
         if nest.repeated and self.is_straight() and elements <= _COMMON:
             nest.common = self.common.setdefault(number, {})
 
-    def is_read_again(self, member: RowNest, operand: int) -> bool:
-        """Whether others, or other elements of the batch, read the same tiles of an operand."""
-        place = member.places[operand]
-        low, high = member.span(operand)
-        others = sum(other.reads.count(place.buffer) for other in self.group.members)
-        return high - low < _FIXED and (others > 1 or member.repeats(operand) > 1)
-
-    def shares_loads(self) -> bool:
-        """Whether tiles that several elements of the batch read are loaded once: no loop on the
-        device goes through these, and all tiles have room."""
-        if self.is_straight():
-            return True
-        if self.tiles() > _STRAIGHT or self.count // PARTITIONS > self.unrolled:
-            return False
-        taken = 0
-        for member in self.group.members:
-            leaves = range(1, 1 + len(member.loop.leaves)) if isinstance(member, RowNest) else ()
-            for operand in leaves:
-                assert isinstance(member, RowNest)
-                several = member.repeats(operand)
-                if several > 1 and self.is_read_again(member, operand):
-                    axes = (axis.count for axis in member.inner if axis.strides[operand])
-                    taken += self.tiles() // several * math.prod(axes)
-        return taken <= _FIXED
-
-
-_STRAIGHT = 1024
-"""Tiles of rows in all of a group up to which no loop goes through the elements of its batch: their
-loads would be started by registers."""
-
 
 _PART = 256
 """Elements of a row up to which it is not cut for the sake of overlap."""
@@ -508,7 +478,3 @@ _PIECE = 512
 
 _COMMON = 4096
 """Elements of a partition that all elements of a batch have in common, at most."""
-
-_FIXED = 4096
-"""Elements of a partition up to which operands are kept that are the same for all rows, or for
-several elements of the batch."""

@@ -23,11 +23,11 @@ from graph_compiler.host_kernels.bodies import SortKernel
 from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.movement.payloads import Payload
 from graph_compiler.lower.movement.sort_keys import key_of
-from graph_compiler.lower.movement.sort_orders import POSITIONS, AnyOrder, Flip, KeyOrder
+from graph_compiler.lower.movement.sort_orders import AnyOrder, Flip, KeyOrder
 from graph_compiler.lower.movement.sort_rows import SortRows, sort_rows
 from graph_compiler.lower.nests.nest import PARTITIONS
 from graph_compiler.lower.products.transposes import into_bank
-from graph_compiler.lower.sizes import BANK, BIT_FOR_BIT, DTYPES
+from graph_compiler.lower.sizes import BANK, BIT_FOR_BIT, DTYPES, FP32_INTEGERS
 from graph_compiler.schedule.steps import Place
 from isa.enums import Engine
 from nki.ir.views.tensor import NkiTensor
@@ -76,7 +76,7 @@ def network_of(device: DeviceProgram, sort: SortKernel) -> Network | None:
     found = []
     for parts in (1 << place for place in range(PARTITIONS.bit_length())):
         spread = Spread(parts, size // parts)
-        if parts == 1 or (ascending and spread.columns >= _SHORTEST and size <= POSITIONS):
+        if parts == 1 or (ascending and spread.columns >= _SHORTEST and size <= FP32_INTEGERS):
             ns = _network_ns(device, sort, spread)
             if ns is not None:
                 found.append(Network(ns, spread))
@@ -112,7 +112,7 @@ def _order(
     """How elements are compared, and how they are carried."""
     payloads = [Payload(device, DTYPES[type], spread.parts > 1) for type, _ in sort.inputs]
     key = key_of(sort)
-    if key is not None and spread.parts * spread.columns <= POSITIONS:
+    if key is not None and spread.parts * spread.columns <= FP32_INTEGERS:
         return KeyOrder(device, sort, key), payloads
     filled = spread.parts * spread.columns > sort.counts[-1]
     return AnyOrder(device, sort, payloads, filled), payloads

@@ -14,11 +14,9 @@ from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.movement.payloads import Payload
 from graph_compiler.lower.movement.sort_keys import SortKey, halves, integer_keys
 from graph_compiler.lower.nests.evaluation import evaluate
+from graph_compiler.lower.sizes import FP32_INTEGERS
 from isa.alu import ALU
 from nki.ir.views.tensor import NkiTensor
-
-POSITIONS = 1 << 24
-"""Positions that fp32 has."""
 
 _BEYOND = float(1 << 33)
 """More than any key."""
@@ -77,10 +75,10 @@ class KeyOrder:
         scaled: dict[str, Any] = {"op0": ALU["multiply"], "data": part, "operand1": total}
         emit = device.builder.emit
         if flip is None:
-            scale = -1.0 / POSITIONS
+            scale = -1.0 / FP32_INTEGERS
             emit("scalar_tensor_tensor", dst=keep, operand0=scale, op1=ALU["greater"], **scaled)
             return keep
-        scale = 1.0 / POSITIONS
+        scale = 1.0 / FP32_INTEGERS
         emit("scalar_tensor_tensor", dst=total, operand0=scale, op1=ALU["add"], **scaled)
         _flipped(device, keep, total, "less", flip)
         return keep

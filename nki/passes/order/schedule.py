@@ -44,6 +44,8 @@ from nki.passes.analysis.steps import ENGINE_INDEX, ENGINES, Step
 from nki.passes.emit.addresses import Addresses
 from nki.passes.order.list_schedule import NEVER, NO_TENSORS, list_schedule
 
+TENSOR = ENGINE_INDEX[Engine.tensor]
+
 WINDOW = 128
 """Operations that may be overtaken at once."""
 
@@ -316,6 +318,3 @@ def _release(step: Any) -> float:
     where they add to the same sums (`simulator.timing.events`)."""
     engine, interval, *_ = step
     return float(interval) if engine == TENSOR and not SPACED.get() else NEVER
-
-
-TENSOR = ENGINE_INDEX[Engine.tensor]
