@@ -7,7 +7,7 @@ writes) and `Attribute`s (everything else). `isa.spec` collects them; all that d
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -161,6 +161,26 @@ def Write(memories: frozenset[Memory] = ON_CHIP, **options: Any) -> Operand:
 def Update(memories: frozenset[Memory] = ON_CHIP, **options: Any) -> Operand:
     """An operand that is read and (partly) written."""
     return Operand(role=Role.update, memories=memories, **options)
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """Up to so many fields alike, in the place of one: `name` with a number behind it. The first
+    one is required."""
+
+    name: str
+    most: int
+    field: Operand
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}{number}" for number in range(self.most))
+
+    @property
+    def fields(self) -> dict[str, Operand]:
+        """The fields by name."""
+        others = replace(self.field, optional=True)
+        return {name: others if at else self.field for at, name in enumerate(self.names)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from isa.enums import Engine
-from isa.fields import HBM, REQUIRED, Attribute, EngineState, Field, Kind, Operand
+from isa.fields import HBM, REQUIRED, Attribute, EngineState, Field, Kind, Operand, Several
+from isa.meaning import AffineNumber, contains
 
 if TYPE_CHECKING:
     from isa.cost_formula import Cost
@@ -69,9 +70,12 @@ class Row:
         return "", (core,)
 
     def __init_subclass__(cls) -> None:
-        own = {
-            n: value for n, value in vars(cls).items() if isinstance(value, (Operand, Attribute))
-        }
+        own: dict[str, Field] = {}
+        for name, value in vars(cls).items():
+            if isinstance(value, (Operand, Attribute)):
+                own[name] = value
+            elif isinstance(value, Several):
+                own |= value.fields
         cls.fields = cls.fields | own
         cls.field_names = tuple(cls.fields)
         cls.places = {name: place for place, name in enumerate(cls.fields)}
@@ -119,6 +123,8 @@ class Operation(Row):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         names = cls.field_names
+        listed = {n: value.names for n, value in vars(cls).items() if isinstance(value, Several)}
+        cls.lists = cls.lists | listed
         cls._engine_at = names.index("engine") if "engine" in names else -1
         if "name" in vars(cls):
             OPERATIONS[cls.name] = cls
@@ -189,14 +195,17 @@ class MachineInstruction(Row):
     by_row: ClassVar[bool] = False
     """Whether it goes through each row of what it reads once, from its first element on."""
     by_partition: ClassVar[bool] = False
-    """Whether what a partition gets is made of operands in the same partition, whatever its number.
-    Rows that leave something in an accumulate register, or take it from there, may be of these."""
+    """Whether what a partition gets is made of operands in the same partition, whatever its number,
+    as the meaning of a row says if it has one. Rows that leave something in an accumulate register,
+    or take it from there, may be of these."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "opcode" not in vars(cls):
             return
         cls.name = cls.__name__
+        if cls.meaning is not None:
+            cls.by_partition = not contains(cls.meaning.result, AffineNumber)
         if cls.opcode in {row.opcode for row in MACHINE_INSTRUCTIONS.values()}:
             raise ValueError(f"{cls.name}: opcode {cls.opcode:#x} is taken")
         MACHINE_INSTRUCTIONS[cls.name] = cls

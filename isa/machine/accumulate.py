@@ -24,7 +24,14 @@ from isa.meaning import (
 from isa.spec import ISA, MachineInstruction
 
 
-class TensorScalarReduce(MachineInstruction):
+class AccumulatingInstruction(MachineInstruction):
+    """What these rows have in common."""
+
+    engines = (Engine.vector,)
+    state = (EngineState(ACCUMULATORS),)
+
+
+class TensorScalarReduce(AccumulatingInstruction):
     """`dst = data <op0> operand0` in fp32, and each partition's results folded by `reduce_op` into
     its accumulate register before the output cast, as `reduce_command` says.
 
@@ -32,11 +39,8 @@ class TensorScalarReduce(MachineInstruction):
     """
 
     opcode = 0x34
-    engines = (Engine.vector,)
     cost = costs.TENSOR_SCALAR
-    state = (EngineState(ACCUMULATORS),)
     document = ISA + "tensor_scalar_reduce"
-    by_partition = True
     dst = Write()
     data = Read()
     op0 = Attribute(kind=Kind.alu)
@@ -50,12 +54,11 @@ class TensorScalarReduce(MachineInstruction):
     )
 
 
-class VectorReadAccumulator(MachineInstruction):
+class VectorReadAccumulator(AccumulatingInstruction):
     """dst [P, 1] = the accumulate registers of the partitions `lanes` behind those that dst covers,
     negated with `negate`; the registers keep their values."""
 
     opcode = 0x35
-    engines = (Engine.vector,)
     cost = costs.VECTOR_READ_ACCUMULATOR
     state = (EngineState(ACCUMULATORS, writes=False),)
     document = ISA + "tensor_scalar_reduce"
@@ -69,16 +72,13 @@ FP32_LOWEST = -3.4028234663852886e38
 """What range_select writes outside the range: the lowest fp32 number."""
 
 
-class SelectReduce(MachineInstruction):
+class SelectReduce(AccumulatingInstruction):
     """dst = on_true where predicate is non-zero (zero, with `reverse`), else on_false, in fp32;
     each partition's maximum goes into its accumulate register, before the output cast."""
 
     opcode = 0x3C
-    engines = (Engine.vector,)
     cost = costs.SELECT_REDUCE
-    state = (EngineState(ACCUMULATORS),)
     document = ISA + "select_reduce"
-    by_partition = True
     dst = Write()
     predicate = Read()
     on_true = Read()
@@ -91,7 +91,7 @@ class SelectReduce(MachineInstruction):
     )
 
 
-class RangeSelect(MachineInstruction):
+class RangeSelect(AccumulatingInstruction):
     """dst[i] = data[i] where `start + i <op0> bound0` and `start + i <op1> bound1`, else the lowest
     fp32 number; each partition's maximum goes into its accumulate register.
 
@@ -99,11 +99,8 @@ class RangeSelect(MachineInstruction):
     """
 
     opcode = 0x3D
-    engines = (Engine.vector,)
     cost = costs.RANGE_SELECT
-    state = (EngineState(ACCUMULATORS),)
     document = ISA + "range_select"
-    by_partition = True
     dst = Write()
     data = Read()
     op0 = Attribute(kind=Kind.alu)
@@ -126,16 +123,13 @@ class RangeSelect(MachineInstruction):
     )
 
 
-class Exponential(MachineInstruction):
+class Exponential(AccumulatingInstruction):
     """dst = exp(src - maximum) in fp32; each partition's sum goes into its accumulate register,
     before the output cast. `initial` is what load_reduce puts there first."""
 
     opcode = 0x3E
-    engines = (Engine.vector,)
     cost = costs.EXPONENTIAL
-    state = (EngineState(ACCUMULATORS),)
     document = ISA + "exponential"
-    by_partition = True
     dst = Write()
     src = Read()
     maximum = Read(immediate=True, column=True)

@@ -23,7 +23,6 @@ class Activate2(MachineInstruction):
     cost = costs.ACTIVATE_2
     state = (EngineState(ACCUMULATORS, idle=False), EngineState(TABLE))
     document = "nki/api/nki.isa.rst#nki.isa.activate2"
-    by_partition = True
     dst = Write()
     data = Read()
     op = Attribute(kind=Kind.activation)

@@ -7,18 +7,26 @@ in order and updates semaphores when the last one has arrived.
 from __future__ import annotations
 
 from isa.enums import DgeMode, Engine, OobMode
-from isa.fields import ANY_PARTITION, SBUF, SBUF_OR_HBM, Attribute, Kind, Read, Write
+from isa.fields import ANY_PARTITION, SBUF, SBUF_OR_HBM, Attribute, Kind, Read, Several, Write
 from isa.machine import costs
 from isa.spec import MachineInstruction
 
 MOST_SOURCES = 16
 """Tensors that one transfer can add (SDK nki.isa.dma_compute)."""
 
-SOURCES = tuple(f"src{number}" for number in range(MOST_SOURCES))
+SOURCES = Several("src", MOST_SOURCES, Read(SBUF_OR_HBM, vector_offset=True))
 """The fields of these tensors."""
 
 
-class DmaCopy(MachineInstruction):
+class DmaTransfer(MachineInstruction):
+    """What all that start transfers have in common."""
+
+    engines = (Engine.sync, Engine.scalar, Engine.gpsimd, Engine.vector, Engine.tensor)
+    cost = costs.DMA_TRIGGER
+    asynchronous = True
+
+
+class DmaCopy(DmaTransfer):
     """dst = src, element by element in row-major order; shapes may differ, counts may not.
 
     Between different dtypes the elements go through fp32. Either side may start at a
@@ -27,9 +35,6 @@ class DmaCopy(MachineInstruction):
     """
 
     opcode = 0x60
-    engines = (Engine.sync, Engine.scalar, Engine.gpsimd, Engine.vector, Engine.tensor)
-    cost = costs.DMA_TRIGGER
-    asynchronous = True
     document = "nki/api/nki.isa.rst#nki.isa.dma_copy"
     dst = Write(SBUF_OR_HBM, vector_offset=True)
     src = Read(SBUF_OR_HBM, vector_offset=True)
@@ -38,7 +43,7 @@ class DmaCopy(MachineInstruction):
     oob_mode = Attribute(kind=Kind.oob_mode, default=OobMode.error)
 
 
-class DmaTranspose(MachineInstruction):
+class DmaTranspose(DmaTransfer):
     """dst = src with its dimensions permuted, bit for bit: (1, 0) for two, (2, 1, 0) for three,
     (3, 1, 2, 0) for four of them.
 
@@ -48,9 +53,6 @@ class DmaTranspose(MachineInstruction):
     """
 
     opcode = 0x61
-    engines = (Engine.sync, Engine.scalar, Engine.gpsimd, Engine.vector, Engine.tensor)
-    cost = costs.DMA_TRIGGER
-    asynchronous = True
     document = "nki/api/nki.isa.rst#nki.isa.dma_transpose"
     dst = Write(SBUF, starts=ANY_PARTITION)
     src = Read(SBUF_OR_HBM, vector_offset=True, index_columns=True)
@@ -59,7 +61,7 @@ class DmaTranspose(MachineInstruction):
     oob_mode = Attribute(kind=Kind.oob_mode, default=OobMode.error)
 
 
-class DmaCompute(MachineInstruction):
+class DmaCompute(DmaTransfer):
     """dst = the sum of the sources, in fp32 in their order, cast to dst's dtype.
 
     Any operand may carry row indices, then dst's rows are the rows that they select; all row
@@ -67,27 +69,9 @@ class DmaCompute(MachineInstruction):
     """
 
     opcode = 0x62
-    engines = (Engine.sync, Engine.scalar, Engine.gpsimd, Engine.vector, Engine.tensor)
-    cost = costs.DMA_TRIGGER
-    asynchronous = True
     document = "nki/api/nki.isa.rst#nki.isa.dma_compute"
     dst = Write(SBUF_OR_HBM, vector_offset=True)
-    src0 = Read(SBUF_OR_HBM, vector_offset=True)
-    src1 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src2 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src3 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src4 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src5 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src6 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src7 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src8 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src9 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src10 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src11 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src12 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src13 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src14 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src15 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    sources = SOURCES
     op = Attribute(kind=Kind.alu)
     queue = Attribute(kind=Kind.integer, doc="index of the queue in the core's queue list")
     dge_mode = Attribute(kind=Kind.dge_mode, default=DgeMode.none)

@@ -20,7 +20,6 @@ class TensorTensor(MachineInstruction):
     engines = (Engine.vector, Engine.gpsimd)
     cost = costs.TENSOR_TENSOR
     document = ISA + "tensor_tensor"
-    by_partition = True
     by_row = True
     dst = Write()
     data1 = Read()
@@ -50,7 +49,6 @@ class TensorScalar(MachineInstruction):
     engines = (Engine.vector, Engine.scalar, Engine.gpsimd)
     cost = costs.TENSOR_SCALAR
     document = ISA + "tensor_scalar"
-    by_partition = True
     by_row = True
     dst = Write()
     data = Read()
@@ -71,7 +69,6 @@ class ScalarTensorTensor(MachineInstruction):
     engines = (Engine.vector,)
     cost = costs.SCALAR_TENSOR_TENSOR
     document = ISA + "scalar_tensor_tensor"
-    by_partition = True
     by_row = True
     dst = Write()
     data = Read()
@@ -91,7 +88,6 @@ class TensorCopy(MachineInstruction):
     engines = (Engine.vector, Engine.scalar, Engine.gpsimd)
     cost = costs.TENSOR_COPY
     document = ISA + "tensor_copy"
-    by_partition = True
     by_row = True
     dst = Write()
     src = Read()
@@ -105,7 +101,6 @@ class Memset(MachineInstruction):
     engines = (Engine.vector, Engine.gpsimd)
     cost = costs.MEMSET
     document = ISA + "memset"
-    by_partition = True
     dst = Write()
     value = Attribute(kind=Kind.number)
     meaning = Meaning(Element("value"), copies=True)
@@ -118,7 +113,6 @@ class CopyPredicated(MachineInstruction):
     engines = (Engine.vector,)
     cost = costs.COPY_PREDICATED
     document = ISA + "tensor_copy_predicated"
-    by_partition = True
     dst = Update()
     src = Read(immediate=True)
     predicate = Read()

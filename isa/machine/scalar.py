@@ -21,7 +21,6 @@ class Activate(MachineInstruction):
     cost = costs.ACTIVATE
     state = (EngineState(ACCUMULATORS, idle=False), EngineState(TABLE))
     document = "nki/api/nki.isa.rst#nki.isa.activation"
-    by_partition = True
     by_row = True
     dst = Write()
     data = Read()

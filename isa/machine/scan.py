@@ -21,7 +21,6 @@ class TensorTensorScan(MachineInstruction):
     engines = (Engine.vector,)
     cost = costs.TENSOR_TENSOR_SCAN
     document = ISA + "tensor_tensor_scan"
-    by_partition = True
     dst = Write()
     data0 = Read()
     data1 = Read()
@@ -52,7 +51,6 @@ class TensorScalarCumulative(MachineInstruction):
     cost = costs.TENSOR_SCALAR_CUMULATIVE
     state = (EngineState(ACCUMULATORS),)
     document = ISA + "tensor_scalar_cumulative"
-    by_partition = True
     dst = Write()
     src = Read()
     op0 = Attribute(kind=Kind.alu)

@@ -35,7 +35,6 @@ class Reciprocal(MachineInstruction):
     engines = (Engine.vector,)
     cost = costs.RECIPROCAL
     document = ISA + "reciprocal"
-    by_partition = True
     by_row = True
     dst = Write()
     data = Read()

@@ -88,9 +88,7 @@ class TensorScalarReduce(Operation):
     reduce_res_negate = Attribute(kind=Kind.flag, default=False)
     rules = (
         rules.operands.same_elements("dst", "data"),
-        rules.operands.column_operand("data", "operand0"),
-        rules.operands.column_operand("data", "reduce_res"),
-        rules.operands.column_operand("data", "reduce_init"),
+        *rules.operands.column_operands("data", "operand0", "reduce_res", "reduce_init"),
         rules.operators.elementwise_operator("op0"),
         rules.operators.arithmetic_operator("op0"),
         rules.operators.operand_given("op0", "operand0"),
@@ -159,8 +157,7 @@ class SelectReduce(Operation):
     reverse_pred = Attribute(kind=Kind.flag, default=False)
     rules = (
         rules.operands.same_elements("dst", "on_true", "predicate"),
-        rules.operands.column_operand("on_true", "on_false"),
-        rules.operands.column_operand("on_true", "reduce_res"),
+        *rules.operands.column_operands("on_true", "on_false", "reduce_res"),
         rules.operands.not_both_psum("on_true", "predicate"),
         rules.accumulate.operator_among("reduce_op", ("maximum",)),
         rules.accumulate.result_of_reduction,
@@ -232,9 +229,7 @@ class RangeSelect(Operation):
     on_false_value = Attribute(kind=Kind.number, default=accumulate.FP32_LOWEST)
     rules = (
         rules.operands.same_elements("dst", "on_true_tile"),
-        rules.operands.column_operand("on_true_tile", "bound0"),
-        rules.operands.column_operand("on_true_tile", "bound1"),
-        rules.operands.column_operand("on_true_tile", "reduce_res"),
+        *rules.operands.column_operands("on_true_tile", "bound0", "bound1", "reduce_res"),
         rules.accumulate.operator_among("comp_op0", _COMPARISONS),
         rules.accumulate.operator_among("comp_op1", _COMPARISONS),
         rules.accumulate.operator_among("reduce_op", ("maximum",)),
@@ -301,9 +296,7 @@ class Exponential(Operation):
     reduce_init = Read(immediate=True, column=True, default=0.0)
     rules = (
         rules.operands.same_elements("dst", "src"),
-        rules.operands.column_operand("src", "max_value"),
-        rules.operands.column_operand("src", "reduce_res"),
-        rules.operands.column_operand("src", "reduce_init"),
+        *rules.operands.column_operands("src", "max_value", "reduce_res", "reduce_init"),
         rules.operands.float32_columns(None, "max_value", "reduce_init"),
         rules.sizes.dimensions_at_most("dst", 4),
         rules.sizes.dimensions_at_most("src", 4),

@@ -72,10 +72,7 @@ class Activation2(Operation):
     )
     rules = (
         rules.operands.same_elements("dst", "data"),
-        rules.operands.column_operand("data", "imm0"),
-        rules.operands.column_operand("data", "imm1"),
-        rules.operands.column_operand("data", "relu_param"),
-        rules.operands.column_operand("data", "reduce_res"),
+        *rules.operands.column_operands("data", "imm0", "imm1", "relu_param", "reduce_res"),
         rules.activation2.activate2_operators,
         rules.activation2.activate2_immediates,
         rules.accumulate.operator_among(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from isa import rules
 from isa.enums import DgeMode, Engine, OobMode
@@ -177,24 +177,8 @@ class DmaCompute(Operation):
 
     name = "dma_compute"
     engines = (Engine.sync, Engine.gpsimd)
-    lists: ClassVar[dict[str, tuple[str, ...]]] = {"srcs": dma.SOURCES}
     dst = Write(SBUF_OR_HBM, vector_offset=True)
-    src0 = Read(SBUF_OR_HBM, vector_offset=True)
-    src1 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src2 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src3 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src4 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src5 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src6 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src7 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src8 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src9 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src10 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src11 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src12 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src13 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src14 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
-    src15 = Read(SBUF_OR_HBM, vector_offset=True, optional=True)
+    srcs = dma.SOURCES
     reduce_op = Attribute(kind=Kind.alu)
     scales = Attribute(kind=Kind.numbers, optional=True, default=None)
     unique_indices = Attribute(kind=Kind.flag, default=True)

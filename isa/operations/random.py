@@ -80,8 +80,7 @@ class Rand2(Operation):
     min = Read(ON_CHIP, immediate=True, column=True)
     max = Read(ON_CHIP, immediate=True, column=True)
     rules = (
-        rules.operands.column_operand("dst", "min"),
-        rules.operands.column_operand("dst", "max"),
+        *rules.operands.column_operands("dst", "min", "max"),
         rules.operands.float32_columns(None, "min", "max"),
         rules.random.rand_limits,
     )

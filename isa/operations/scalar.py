@@ -12,8 +12,7 @@ from isa.spec import ISA, Instruction, Operation
 
 _RULES = (
     rules.operands.same_elements("dst", "data"),
-    rules.operands.column_operand("data", "bias"),
-    rules.operands.column_operand("data", "scale"),
+    *rules.operands.column_operands("data", "bias", "scale"),
     rules.operands.float32_columns(None, "scale"),
     rules.operands.activation_bias,
     rules.operands.reduce_result,

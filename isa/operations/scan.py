@@ -113,8 +113,7 @@ class TensorScalarCumulative(Operation):
     )
     rules = (
         rules.operands.same_elements("dst", "src"),
-        rules.operands.column_operand("src", "imm0"),
-        rules.operands.column_operand("src", "imm1"),
+        *rules.operands.column_operands("src", "imm0", "imm1"),
         rules.operators.elementwise_operator("op0"),
         rules.operators.arithmetic_operator("op0"),
         rules.operators.operand_given("op0", "imm0"),

@@ -113,8 +113,7 @@ class TensorScalar(Operation):
     engine = Attribute(kind=Kind.engine, choices=_COMPUTE, default=Engine.unknown)
     rules = (
         rules.operands.same_elements("dst", "data"),
-        rules.operands.column_operand("data", "operand0"),
-        rules.operands.column_operand("data", "operand1"),
+        *rules.operands.column_operands("data", "operand0", "operand1"),
         rules.operators.elementwise_operator("op0", "op1"),
         rules.operators.operators_of_one_type,
         rules.operators.operand_given("op0", "operand0"),

@@ -118,6 +118,11 @@ def column_operand(data: str, operand: str) -> Rule:
     return Rule("column_operand", ISA + "tensor_scalar", check, text)
 
 
+def column_operands(data: str, *operands: str) -> tuple[Rule, ...]:
+    """The same of several operands."""
+    return tuple(column_operand(data, operand) for operand in operands)
+
+
 def same_dtype(*names: str) -> Rule:
     """The tensors among the operands have one dtype."""
 

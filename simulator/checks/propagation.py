@@ -220,7 +220,7 @@ def _dma_copy(use: InstructionUse) -> None:
 
 @propagates(dma.DmaCompute)
 def _dma_compute(use: InstructionUse) -> None:
-    _moved(use, [source for source in dma.SOURCES if use.value(source) is not None])
+    _moved(use, [source for source in dma.SOURCES.names if use.value(source) is not None])
 
 
 def _moved(use: InstructionUse, sources: Sequence[str]) -> None:
