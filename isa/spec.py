@@ -76,6 +76,8 @@ class Row:
                 own[name] = value
             elif isinstance(value, Several):
                 own |= value.fields
+        if not own and "machine" in vars(cls):
+            own = vars(cls)["machine"].fields
         cls.fields = cls.fields | own
         cls.field_names = tuple(cls.fields)
         cls.places = {name: place for place, name in enumerate(cls.fields)}
@@ -114,7 +116,8 @@ class Operation(Row):
     """Flags and modes that decide into which machine instructions a use expands, besides engines
     and optional operands."""
     machine: ClassVar[type[MachineInstruction]]
-    """The machine instruction that a use is, of rows that do not say how they `expand`."""
+    """The machine instruction that a use is, of rows that do not say how they `expand`. A row
+    without fields has those of the instruction."""
     minimum_cores: ClassVar[int] = 1
     """Physical cores that the launch must have for the operation to make sense."""
     _engine_at: ClassVar[int] = -1

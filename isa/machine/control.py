@@ -13,6 +13,7 @@ from isa.fields import (
     SBUF_OR_HBM,
     SHARED_HBM,
     Attribute,
+    EngineState,
     Kind,
     Read,
     Update,
@@ -173,3 +174,18 @@ class StorageBegin(SequencerInstruction):
     opcode = 0x0C
     cost = costs.NOTHING
     dst = Write()
+
+
+class PrintTensor(MachineInstruction):
+    """Write a message and the elements of a tensor to the standard output of the simulator.
+
+    `prefix` is the message, as the code points of its characters.
+    """
+
+    opcode = 0xA0
+    engines = (Engine.sync,)
+    cost = costs.SEQUENCER
+    document = "nki/api/nki/language/__init__.py device_print"
+    state = (EngineState("printed"),)
+    tensor = Read(SBUF_OR_HBM)
+    prefix = Attribute(kind=Kind.integers)

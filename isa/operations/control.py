@@ -1,4 +1,4 @@
-"""Registers, barriers, and the storage marker."""
+"""Registers, barriers, the storage marker, and printing."""
 
 from __future__ import annotations
 
@@ -77,8 +77,6 @@ class RegisterLoad(Operation):
     name = "register_load"
     machine = control.RegisterLoad
     engines = SEQUENCERS
-    dst = Attribute(kind=Kind.register)
-    src = Read(SBUF_OR_HBM)
     rules = (rules.operands.register_element("src"),)
 
 
@@ -121,10 +119,6 @@ class RegisterAlu(Operation):
     machine = control.RegisterAlu
     engines = SEQUENCERS
     public = False
-    dst = Attribute(kind=Kind.register)
-    op = Attribute(kind=Kind.register_operation)
-    left = Attribute(kind=Kind.value)
-    right = Attribute(kind=Kind.value)
 
 
 class CoreBarrier(Operation):
@@ -233,3 +227,16 @@ class StorageBegin(Operation):
     engines = SEQUENCERS
     public = False
     dst = Write(ANY_MEMORY)
+
+
+class DevicePrint(Operation):
+    """Print a message and a tensor when the kernel runs; `nl.device_print` in kernels.
+
+    `prefix` is the message, as the code points of its characters.
+    """
+
+    name = "device_print"
+    machine = control.PrintTensor
+    document = "nki/api/nki/language/__init__.py device_print"
+    engines = (Engine.sync,)
+    public = False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from isa import rules
 from isa.enums import Engine
-from isa.fields import HBM, Attribute, Kind, Read, Write
 from isa.machine import ranks
 from isa.spec import Operation
 
@@ -16,11 +15,6 @@ class RankExchange(Operation):
     machine = ranks.RankExchange
     engines = (Engine.gpsimd,)
     public = False
-    dst = Write(HBM)
-    src = Read(HBM)
-    sources = Attribute(kind=Kind.integers)
-    width = Attribute(kind=Kind.integer)
-    parted = Attribute(kind=Kind.flag)
     rules = (rules.operands.same_dtype("dst", "src"),)
 
 
@@ -31,5 +25,3 @@ class RankNumber(Operation):
     machine = ranks.RankNumber
     engines = (Engine.gpsimd,)
     public = False
-    dst = Write(HBM)
-    numbers = Attribute(kind=Kind.integers)

@@ -34,8 +34,6 @@ class Max8(Operation):
     name = "max8"
     machine = search.Max8
     engines = (Engine.vector,)
-    dst = Write()
-    src = Read()
     rules = (
         rules.sizes.same_partitions("dst", "src"),
         rules.sizes.row_elements("dst", 8),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from isa import rules
 from isa.enums import Engine
-from isa.fields import Read, Write
 from isa.machine import statistics
 from isa.spec import Operation
 
@@ -32,8 +31,6 @@ class BnStats(Operation):
     name = "bn_stats"
     machine = statistics.BnStats
     engines = (Engine.vector,)
-    dst = Write()
-    data = Read()
     rules = (
         rules.sizes.same_partitions("dst", "data"),
         rules.sizes.row_elements("dst", 6),
@@ -65,8 +62,6 @@ class BnAggr(Operation):
     name = "bn_aggr"
     machine = statistics.BnAggregate
     engines = (Engine.vector,)
-    dst = Write()
-    data = Read()
     rules = (
         rules.sizes.same_partitions("dst", "data"),
         rules.sizes.row_elements("dst", 2),

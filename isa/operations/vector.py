@@ -338,8 +338,6 @@ class Reciprocal(Operation):
     name = "reciprocal"
     machine = vector.Reciprocal
     engines = (Engine.vector,)
-    dst = Write()
-    data = Read()
     rules = (rules.operands.same_elements("dst", "data"),)
 
 

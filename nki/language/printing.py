@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isa.errors import NeuronError
-from isa.operations.debug import DevicePrint
+from isa.operations.control import DevicePrint
 from nki.ir.context import caller
 from nki.ir.views.tensor import NkiTensor
 from nki.language.lowering.emitter import Emitter

@@ -10,8 +10,7 @@ import numpy as np
 from isa.enums import Memory
 from isa.errors import NeuronError
 from isa.errors.warned import warn
-from isa.operations.control import CoreBarrier, StorageBegin
-from isa.operations.debug import DevicePrint
+from isa.operations.control import CoreBarrier, DevicePrint, StorageBegin
 from nki.ir.builder.results import Results, alike, result_of, returned, same_shape
 from nki.ir.context import Location
 from nki.ir.locations import CallPath, definition, resolve, return_location

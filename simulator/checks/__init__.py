@@ -5,7 +5,6 @@ accesses that no address can make.
 written and is initialised, `tracked` reads and writes those of operands. `initialised` keeps marks
 up to date as instructions run, and reports. How marks pass through an instruction is in
 `propagation`, which follows `meaning` where a row states it, and else has the files of families:
-`vector_rows`, `gather_rows`, `mx_rows`, `random_rows`, `rank_rows`, `debug_rows`; `engine_marks`
-does so for engine state. `unset` looks for registers without a value, `impossible` for instructions
-that no engine runs.
+`vector_rows`, `gather_rows`, `mx_rows`, `random_rows`; `engine_marks` does so for engine state.
+`unset` looks for registers without a value, `impossible` for instructions that no engine runs.
 """

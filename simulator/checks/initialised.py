@@ -23,11 +23,9 @@ from isa.errors.warned import warn
 from isa.spec import MachineInstruction
 from simulator.by_identity import ByIdentity
 from simulator.checks import (  # noqa: F401 (each registers its rows)
-    debug_rows,
     gather_rows,
     mx_rows,
     random_rows,
-    rank_rows,
     vector_rows,
 )
 from simulator.checks.marks import Space

@@ -14,7 +14,7 @@ import numpy as np
 
 from isa.array_tiles import ArrayTile
 from isa.errors import NeuronError
-from isa.machine import control, dma, scalar, tensor, vector
+from isa.machine import control, dma, ranks, scalar, tensor, vector
 from isa.machine.tensor import tile_of
 from isa.spec import MachineInstruction
 from simulator.checks.tracked import Tracked
@@ -299,3 +299,19 @@ def _send_receive(use: InstructionUse) -> None:
 @propagates(control.CoreBarrier)
 def _core_barrier(use: InstructionUse) -> None:
     """The tensor of a barrier is named, not accessed."""
+
+
+@propagates(control.PrintTensor)
+def _print_tensor(use: InstructionUse) -> None:
+    use.read(use.operand("tensor"))
+
+
+@propagates(ranks.RankExchange)
+def _rank_exchange(use: InstructionUse) -> None:
+    use.read(use.operand("src"))
+    use.operand("dst").write(None)
+
+
+@propagates(ranks.RankNumber)
+def _rank_number(use: InstructionUse) -> None:
+    use.operand("dst").write(None)

@@ -26,7 +26,7 @@ import numpy as np
 
 from simulator.oracle import (  # noqa: F401  (each registers its kernels)
     accumulate,
-    debug,
+    control,
     dma,
     gather,
     gpsimd,

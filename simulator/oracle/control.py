@@ -1,4 +1,5 @@
-"""The memory side of control instructions: registers to and from memory, the sentinel fill."""
+"""The memory side of control instructions: registers to and from memory, the sentinel fill, what a
+running program prints."""
 
 from __future__ import annotations
 
@@ -9,8 +10,12 @@ import numpy as np
 
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
+from isa.machine import control
 from isa.sequencer import wrapped
+from simulator.device_state import CoreState
 from simulator.numerics.conversion import load_fp32, store_number
+from simulator.oracle.table import kernel
+from simulator.printed import FILES
 from simulator.views import Array, bits, dtype_name
 
 INTEGER_SENTINEL = 4
@@ -56,3 +61,14 @@ def sentinel_bits(name: str) -> Any:
 def fill_sentinel(view: Array) -> None:
     """Make every element of a view what uninitialised memory reads as."""
     bits(view)[...] = sentinel_bits(dtype_name(view))
+
+
+@kernel(control.PrintTensor)
+def print_tensor(state: CoreState, tensor: Array, prefix: tuple[int, ...]) -> None:
+    """The message, marked on other cores than the first, and the elements as NumPy prints them."""
+    message = "".join(map(chr, prefix))
+    core = f" (core {state.number})" if state.number else ""
+    print(f"{message}{core}\n{np.asarray(tensor)}", flush=True)
+    files = FILES.get()
+    if files is not None:
+        files.write(message, state.number, np.asarray(tensor))
