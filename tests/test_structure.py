@@ -94,7 +94,6 @@ ORDER = (
         "precision",
         "completion",
         "frameworks",
-        "artifacts",
         "extensions",
         "displays",
     ),

@@ -2,8 +2,8 @@
 
 `nki` adds the kernel's own line (snippet, caret) when it renders an error; `nki.errors` re-exports.
 
-`entry` is the form of a row; `kernels`, `programs`, `graphs` and `warned` are the rows, of which
-`catalogue` holds all errors; `built_in` says which exception of Python an error is, too.
+`entry` is the form of a row; `kernels`, `programs`, `graphs` and `warned` are the rows; `built_in`
+says which exception of Python an error is, too.
 """
 
 from __future__ import annotations
@@ -12,11 +12,15 @@ from dataclasses import is_dataclass
 from typing import Any, Self
 
 from isa.errors.built_in import also, built_in
-from isa.errors.catalogue import CATALOGUE
 from isa.errors.entry import CatalogueEntry
+from isa.errors.graphs import GRAPH_ERRORS
+from isa.errors.kernels import KERNEL_ERRORS
+from isa.errors.programs import PROGRAM_ERRORS
 
 __all__ = ["CATALOGUE", "STANDING", "CatalogueEntry", "NeuronError"]
 
+CATALOGUE: dict[str, CatalogueEntry] = {**KERNEL_ERRORS, **PROGRAM_ERRORS, **GRAPH_ERRORS}
+"""A row for each kind of error by its code, a short slug (`wrong-memory`)."""
 
 STANDING = frozenset({"loop-limit", "time-limit", "memory-limit", "simulated-time-limit"})
 """Codes of runs that were ended. Their notes say where each engine stood, which is what an author

@@ -4,9 +4,9 @@ Where another package shadows one of ours there are no commands; `main` says whi
 
 `application` is the group of commands: it runs one, prints its result, and ends with a code of
 `exit_codes`, or after a `failure`. What commands take: `kernel_files` (FILE:KERNEL), `input_specs`
-and `input_values` (--input), `container_inputs`, `options`; `specialise` traces a kernel for given
-shapes, `launch` starts it. `array_files` and `output_files` read and write, `bash_completion`
-completes. The other modules are the commands of their names.
+and `input_values` (--input), `options`; `specialise` traces a kernel for given shapes, `launch`
+starts it. `array_files` and `output_files` read and write, `bash_completion` completes. The other
+modules are the commands of their names.
 """
 
 from __future__ import annotations

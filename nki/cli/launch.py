@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from isa.affine import evaluate, symbols_of
 from isa.dtypes import normalise
 from isa.errors import NeuronError
 from isa.program import Program
-from nki.cli.container_inputs import declared_inputs, example_inputs, with_sizes
 from nki.cli.input_specs import (
     InputSpec,
     match_parameters,
     read_arguments,
+    read_input,
     read_inputs,
 )
-from nki.cli.input_values import Inputs
+from nki.cli.input_values import KINDS, Inputs, kind_of
 from nki.cli.kernel_files import Reference, load_function, load_kernel, read_reference
 from nki.cli.options import KernelChoice
 from nki.compiled import CompiledKernel, load
@@ -162,3 +163,38 @@ def changed_tensors(launch: Launch, before: dict[str, Array]) -> dict[str, Array
 def copies(tensors: dict[str, Array]) -> dict[str, Array]:
     """Copies of the inputs, for what must see them as they were."""
     return {name: array.copy() for name, array in tensors.items()}
+
+
+def declared_inputs(program: Program) -> dict[str, InputSpec]:
+    """A spec for every parameter whose sizes are numbers, by name."""
+    texts = example_inputs(program)
+    return {
+        name: read_input(texts[name], {})
+        for name, index in zip(program.parameter_names, program.parameters)
+        if all(type(size) is int for size in program.tensors[index].shape)
+    }
+
+
+def with_sizes(
+    specs: Mapping[str, InputSpec], declared: Mapping[str, InputSpec]
+) -> dict[str, InputSpec]:
+    """All declared inputs, those of the command line in their place; these take sizes and dtype
+    from the declaration where they state none."""
+    found = dict(declared)
+    for name, spec in specs.items():
+        wanted = declared.get(name)
+        if wanted is not None and spec.kind in KINDS and spec.shape is None:
+            spec = replace(spec, shape=wanted.shape, dtype=spec.dtype or wanted.dtype)
+        found[name] = spec
+    return found
+
+
+def example_inputs(program: Program) -> dict[str, str]:
+    """An --input that fits, for every parameter; launch symbols have their least values."""
+    found = {}
+    for name, index in zip(program.parameter_names, program.parameters):
+        tensor = program.tensors[index]
+        least = {symbol.name: symbol.minimum for n in tensor.shape for symbol in symbols_of(n)}
+        sizes = ",".join(str(evaluate(size, least)) for size in tensor.shape)
+        found[name] = f"{name}={kind_of(tensor.dtype)}({sizes}):{tensor.dtype}"
+    return found

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from isa.errors import NeuronError
 from isa.gc_pause import collection_paused
+from isa.program import Program
 from nki import progress, settings
-from nki.artifacts import keep
 from nki.compiled import CompiledKernel
 from nki.ir.nodes import TracedKernel as TracedKernel
 
@@ -75,3 +77,25 @@ def order_traced(traced: TracedKernel) -> CompiledKernel:
 def _container(results: Any) -> type | None:
     """What a kernel returns its results in (`nki.ir.builder.results.Results`)."""
     return getattr(results, "container", None)
+
+
+NAME = "kernel.neff"
+"""SDK neuron-runtime/nrtpy/nrtpy-troubleshooting.rst, "NEFF file not found after compilation"."""
+
+
+def keep(program: Program) -> None:
+    """Write a compiled program to NKI_ARTIFACTS_DIR, where that is set; `nki.load` reads it."""
+    folder = settings.artifacts_folder()
+    if folder is None:
+        return
+    from isa.files.container import save
+
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NeuronError(
+            "not-writable",
+            f"NKI_ARTIFACTS_DIR is {folder!r}: {error.strerror}",
+            hint="Name a folder that can be made or written to, or leave the variable out.",
+        ) from error
+    save(program, Path(folder) / NAME)

@@ -6,23 +6,26 @@ Packages beside `nki` add pages by entry points (`nki.extensions`).
 `python -m nki.pages --update` rewrites the files.
 
 Each other module has the pages of what it is named after; `tables` has those of dtypes, targets and
-operators.
+operators, `language` also that of collectives.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from nki.row_pages.markdown import NOTE, page
+
+_INDEX = "reference/index.md"
 
 
 def pages() -> dict[str, str]:
     """Every generated page: path below `docs/`, and its Markdown. The same on every machine."""
     from nki.errors import catalogue_page
     from nki.extensions import PAGES, extensions
-    from nki.pages.collectives import collective_pages
     from nki.pages.command_line import command_line_page
     from nki.pages.environment import environment_pages
-    from nki.pages.index import PATH, index_page
-    from nki.pages.language import language_pages
+    from nki.pages.language import collective_pages, language_pages
     from nki.pages.tables import table_pages
     from nki.row_pages.machine import machine_pages
     from nki.row_pages.operations import operation_pages
@@ -39,7 +42,7 @@ def pages() -> dict[str, str]:
     }
     for entry in extensions(PAGES, own=True).values():
         found |= entry.load()()
-    return {PATH: index_page(found), **found}
+    return {_INDEX: _index_page(found), **found}
 
 
 def difference(folder: Path) -> list[str]:
@@ -72,6 +75,25 @@ def update(folder: Path) -> None:
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
+
+
+def _index_page(found: Mapping[str, str]) -> str:
+    """`docs/reference/index.md`: the tables, and the overviews of the families of pages."""
+    folder = PurePosixPath(_INDEX).parent
+    links = []
+    for path, text in found.items():
+        below = PurePosixPath(path)
+        overview = below.name == "index.md"
+        if (below.parent.parent if overview else below.parent) == folder:
+            links.append(f"- [{_title(text)}]({below.relative_to(folder)})")
+    origin = "Every page here is printed from the tables that the code itself uses."
+    return page("# Tables", origin, "\n".join(sorted(links)))
+
+
+def _title(text: str) -> str:
+    """The first heading of a page."""
+    lines = text.removeprefix(NOTE).strip().splitlines()
+    return lines[0].removeprefix("# ")
 
 
 __all__ = ["difference", "pages", "update"]

@@ -1,4 +1,5 @@
-"""The page of `nki.language`: its functions, what they compute and how exactly."""
+"""The pages of functions: of `nki.language`, what they compute and how exactly; of
+`nki.collectives`, each with its contract and an example that runs."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import nki.collectives as ncc
 import nki.language as nl
 from nki.language.operators import OPERATORS, bound_text
 from nki.row_pages.markdown import code, page, table
@@ -77,3 +79,24 @@ def _parameters(function: Callable[..., Any]) -> str:
 def _first_line(function: Callable[..., Any]) -> str:
     """The first paragraph of the docstring."""
     return (inspect.getdoc(function) or "").partition("\n\n")[0]
+
+
+def collective_pages() -> dict[str, str]:
+    """Pages by path."""
+    return {"reference/collectives.md": _collectives()}
+
+
+def _collectives() -> str:
+    return page(
+        "# Collectives (nki.collectives)",
+        "Communication between the ranks of a distributed kernel. `simulate_ranks` runs them in "
+        "one process, a thread each; a compiled program is for one rank and has no collectives.",
+        *(_section(name, getattr(ncc, name)) for name in sorted(ncc.__all__)),
+    )
+
+
+def _section(name: str, value: Any) -> str:
+    """Heading, contract and example of one name; docstrings end with the example."""
+    contract, mark, example = (inspect.getdoc(value) or "").partition(">>> ")
+    shown = f"\n\n```pycon\n{(mark + example).strip()}\n```" if mark else ""
+    return f"## {name}{_parameters(value)}\n\n{contract.strip()}{shown}"

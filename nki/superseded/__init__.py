@@ -1,7 +1,7 @@
 """Spellings of earlier versions: `table` has what replaces each, `hints` tells the user so.
 
-`isa_calls` understands earlier calls of operations, `earlier_modules` makes modules that are gone,
-and `migration` rewrites files (`nki migrate`), with `porting`, `removed` and `absent`.
+`isa_calls` understands earlier calls of operations, `absent` makes modules that are gone, and
+`migration` rewrites files (`nki migrate`), with `porting` and `removed`.
 """
 
 from nki.superseded.hints import (

@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+
+from nki.superseded import EARLIER_MODULES, superseded_names
 
 ABSENT: dict[str, tuple[str, str]] = {
     "nki.framework": (
@@ -51,7 +54,6 @@ class AbsentModules:
         module import name` finds none."""
         if not name.startswith("nki."):
             return None
-        from nki.superseded.earlier_modules import earlier_module
 
         if (found := earlier_module(name)) is not None:
             return found
@@ -87,3 +89,26 @@ def install() -> None:
     """Ask `AbsentModules` after every other finder, once in a process."""
     if AbsentModules not in sys.meta_path:
         sys.meta_path.append(AbsentModules)
+
+
+class EarlierModule(Loader):
+    """Makes a module whose names work with a hint."""
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Python's own module object will do."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__doc__ = f"`{module.__name__}` of earlier versions; see `nki.superseded`."
+        module.__getattr__ = superseded_names(module.__name__)  # type: ignore[method-assign]
+
+
+def earlier_module(name: str) -> ModuleSpec | None:
+    """The module of a name if an earlier version had it, else None.
+
+    >>> earlier_module("nki.dtype").name, earlier_module("nki.language")
+    ('nki.dtype', None)
+    """
+    if name not in EARLIER_MODULES:
+        return None
+    package = any(other.startswith(f"{name}.") for other in EARLIER_MODULES)
+    return ModuleSpec(name, EarlierModule(), is_package=package)

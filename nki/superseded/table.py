@@ -1,7 +1,7 @@
 """Spellings of earlier versions that still work, and what replaces each.
 
 These tables are all that keeps them alive: a module's `__getattr__` is `superseded_names` of it,
-`nki.superseded.earlier_modules` makes the modules of `MODULES`, and `nki migrate` finds and
+`nki.superseded.absent` makes the modules of `MODULES`, and `nki migrate` finds and
 rewrites by them. No old spelling is in `__all__` or in `dir()`. Sources are SDK
 nki/migration/index.rst and release-notes/components/nki.rst.
 """

@@ -1,8 +1,7 @@
 """Predicted times of many settings of a kernel: `nki.sweep`, `nki.benchmark`, `nki.autotune`.
 
 `measure` times one setting, `parallel` many of them in processes, `stored_times` remembers times by
-the content of what was timed. `sweep` and `autotune` are what authors call; `picture` draws a
-sweep.
+the content of what was timed. `sweep` and `autotune` are what authors call.
 """
 
 from nki.tuning.autotune import Tuned, autotune

@@ -14,6 +14,7 @@ from nki.errors import user_frames
 from nki.kernel import as_kernel
 from nki.tuning.measure import Measurement
 from nki.tuning.parallel import measure_all
+from simulator.profile.picture import figure_class
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -81,7 +82,6 @@ class Sweep:
 
     def plot(self) -> Figure:
         """A matplotlib figure: time by setting, fastest first (needs the extra viz)."""
-        from nki.tuning.picture import bars
 
         return bars(self.ranked)
 
@@ -153,3 +153,23 @@ def settings_of(grid: Grid) -> Sequence[dict[str, Any]]:
             hint="Give at least one value for each parameter.",
         )
     return found
+
+
+_LABELLED = 64
+"""Settings that are named at the axis; of more, only the places are drawn."""
+
+
+def bars(measurements: Sequence[Measurement]) -> Figure:
+    """A bar for each measurement, in their order. Raises not-supported without matplotlib."""
+    figure = figure_class()(figsize=(9, 1.2 + 0.22 * min(len(measurements), 64)))
+    axes = figure.add_subplot()
+    axes.barh(range(len(measurements)), [one.total_us for one in measurements])
+    axes.invert_yaxis()
+    axes.set_xlabel("us (predicted)")
+    if measurements:
+        axes.set_title(f"{measurements[0].kernel} on {measurements[0].target}")
+    labels = [", ".join(f"{n}={v}" for n, v in one.setting.items()) for one in measurements]
+    if len(labels) <= _LABELLED:
+        axes.set_yticks(range(len(labels)), labels, fontsize=7)
+    figure.set_layout_engine("constrained")
+    return figure
