@@ -135,6 +135,22 @@ def test_scores_are_compared_while_they_leave_psum(keys: int) -> None:
     np.testing.assert_allclose(found, wanted, 2e-5, 1e-5)
 
 
+def test_exponentials_that_are_read_elsewhere_are_kept() -> None:
+    """As gradients of queries alone need them."""
+    text = graph("f32", 0.125, "-1e30").replace("ROOT r", "r").removesuffix("\n}")
+    text += f"""
+ n = f32[{HEADS},{KEYS}] reduce(e, zero), dimensions={{1}}, to_apply=plus
+ ROOT both = (f32[{HEADS},{ROWS},{DEPTH}], f32[{HEADS},{KEYS}]) tuple(r, n)
+}}"""
+    given = inputs(np.float32)
+    found, sums = compile(parse_text(text), "trn2")(*given)
+    np.testing.assert_allclose(found, attended(*given, 0.125, -1e30), 2e-5, 1e-5)
+    q, k, _, mask = given
+    scores = np.where(mask, q.astype(np.float64) @ k.swapaxes(1, 2) * 0.125, -1e30)
+    wanted = np.exp(scores - scores.max(-1, keepdims=True)).sum(1)
+    np.testing.assert_allclose(sums, wanted, 2e-5, 1e-5)
+
+
 def as_torch_states_it() -> str:
     """The weights of bf16 scores stay fp32, rows that are masked wholly are zeros, and the results
     are rounded in another form."""

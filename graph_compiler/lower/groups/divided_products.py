@@ -38,11 +38,14 @@ class Divided:
 
 
 def divided_products(
-    members: list[Member], summed: Mapping[int, int], alone: Container[Buffer]
+    members: list[Member],
+    summed: Mapping[int, int],
+    inside: Container[Buffer],
+    alone: Container[Buffer],
 ) -> dict[int, Divided]:
     """Products whose left operand is a quotient by a number of each row, by member. `summed`: nests
-    that sum up rows, with those that make the rows; `alone`: buffers that one member reads and no
-    other step."""
+    that sum up rows, with those that make the rows; `inside`: buffers that members read and no
+    other step; `alone`: those that one member reads."""
     found = {}
     for number, nest in enumerate(members):
         least = _least_divisor(nest) if isinstance(nest, RowNest) else None
@@ -53,7 +56,9 @@ def divided_products(
         readers = [n for n, other in enumerate(members) if target.buffer in other.reads]
         makers = [n for n, other in enumerate(members) if other.uses[0].buffer is rows.buffer]
         sums = [n for n, other in enumerate(members) if rows.buffer in other.reads and n != number]
-        if len(readers) != 1 or len(makers) != 1 or target.buffer not in alone:
+        if len(readers) != 1 or len(makers) != 1:
+            continue
+        if target.buffer not in alone or rows.buffer not in inside:
             continue
         (reader,), (maker,) = readers, makers
         product, made = members[reader], members[maker]

@@ -146,7 +146,7 @@ class RowGroupEmitter(ResidentRows):
         """Products that divide their results instead of what they multiply."""
         members = self.group.members
         alone = {buffer for buffer in self.inside if self.reads[buffer] == 1}
-        found = divided_products(members, self.summed, alone)
+        found = divided_products(members, self.summed, self.inside, alone)
         found = {n: one for n, one in found.items() if n not in self.following}
         for one in found.values():
             before = members[one.maker]

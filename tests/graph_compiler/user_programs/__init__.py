@@ -17,6 +17,7 @@ from user_programs import (
     long_attention,
     methods,
     models,
+    modern_attention,
     normalisation,
     numbers_and_products,
     optimisation,
@@ -28,7 +29,10 @@ from user_programs import (
     sampling,
     sequences,
     single_functions,
+    state_models,
+    texts,
     training,
+    tuning,
     unusual_operations,
 )
 from user_programs.drawing import PROGRAMS, Draw
@@ -50,6 +54,7 @@ __all__ = [
     "long_attention",
     "methods",
     "models",
+    "modern_attention",
     "normalisation",
     "numbers_and_products",
     "optimisation",
@@ -61,6 +66,9 @@ __all__ = [
     "sampling",
     "sequences",
     "single_functions",
+    "state_models",
+    "texts",
     "training",
+    "tuning",
     "unusual_operations",
 ]
