@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import difflib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from graph_compiler.hlo.operators.row import subject
 from isa.errors import NeuronError
+from isa.wording import did_you_mean
 
 if TYPE_CHECKING:
     from graph_compiler.hlo.graph import Instruction
@@ -65,12 +65,11 @@ def kernel_of(item: Instruction, kernels: Kernels) -> Any:
     configuration that names none."""
     name = _name_of(item)
     if name not in kernels:
-        close = difflib.get_close_matches(name, kernels, 1)
         known = ", ".join(sorted(kernels)) or "none"
         raise NeuronError(
             "hlo-unknown-kernel",
             f"{subject(item)} calls the kernel {name!r}; given are: {known}.",
-            hint=f"Did you mean {close[0]!r}?" if close else "",
+            hint=did_you_mean(name, kernels, quoted=True),
         )
     return kernels[name]
 

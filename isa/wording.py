@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 from enum import Enum
 from typing import Any
 
@@ -17,6 +18,16 @@ GENERATIONS = {2: "gen2 (trn1)", 3: "gen3 (trn2)", 4: "gen4 (trn3)"}
 def document_name(document: str) -> str:
     """A document as it is cited: pages of the AWS Neuron SDK by their path."""
     return f"SDK {document}" if document.startswith("nki/") else document
+
+
+def did_you_mean(name: str, names: Iterable[str], cutoff: float = 0.6, quoted: bool = False) -> str:
+    """A question after the name that is most like a wrong one; empty where none is like it.
+
+    >>> did_you_mean("laod", ["load", "store"])
+    'Did you mean load?'
+    """
+    close = get_close_matches(name, list(names), 1, cutoff)
+    return f"Did you mean {repr(close[0]) if quoted else close[0]}?" if close else ""
 
 
 def engines(found: Iterable[Engine]) -> str:

@@ -185,3 +185,18 @@ def _deliver(messages: dict[int, Message]) -> None:
         bits(target)[...] = tiles[message.receive_from].reshape(target.shape)
         if message.received is not None:
             message.received.write(None if mask is None else mask.reshape(target.shape))
+
+
+def absent_cores(name: str, meeting: Meeting, core: int, location: Any = None) -> NeuronError:
+    """The error of a core that waits in an operation or instruction for others which never come."""
+    place, cores = meeting
+    others = ", ".join(str(other) for other in cores if other != core)
+    return NeuronError(
+        "deadlock",
+        f"Core {core} waits in {name} ({place}) for core {others}, which has ended or waits "
+        "elsewhere.",
+        why="Cores that wait for each other must all come, and pair in the order of their calls.",
+        hint="Call nisa.core_barrier and nisa.sendrecv equally often on every core, and in the "
+        "same order.",
+        location=location,
+    )

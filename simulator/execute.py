@@ -22,6 +22,7 @@ from isa.program import Program
 from isa.target import resolve
 from simulator.checks.initialised import Finding, Shadow
 from simulator.device_state import Capacity, Device
+from simulator.exchange import absent_cores
 from simulator.malformed import refuses_malformed
 from simulator.native.codegen.library import library
 from simulator.oracle import quiet
@@ -345,7 +346,9 @@ class LoadedProgram:
         if waiting:
             for number, stream in waiting:
                 if stream.issued:
-                    raise self._located(_absent(number, stream), stream)
+                    at = stream.instructions[stream.pc]
+                    meeting = at.row.meeting(at.values, number)
+                    raise self._located(absent_cores(at.row.name, meeting, number), stream)
             first = _culprit(waiting)
             lines = tuple(f"core {number}, {stream.waiting_for()}" for number, stream in waiting)
             raise NeuronError(
@@ -387,21 +390,6 @@ class LoadedProgram:
         within = [tensor.within is not None for tensor in self.program.tensors]
         for index in sorted(self.returned, key=within.__getitem__, reverse=True):
             self.tensors.check(index, self._location)
-
-
-def _absent(core: int, stream: RunningStream) -> NeuronError:
-    """The error of a core that waits for others which never come."""
-    instruction = stream.instructions[stream.pc]
-    place, cores = instruction.row.meeting(instruction.values, core)
-    others = ", ".join(str(other) for other in cores if other != core)
-    return NeuronError(
-        "deadlock",
-        f"Core {core} waits in {instruction.row.name} ({place}) for core {others}, which has ended "
-        "or waits elsewhere.",
-        why="Cores that wait for each other must all come, and pair in the order of their calls.",
-        hint="Call nisa.core_barrier and nisa.sendrecv equally often on every core, in the same "
-        "order.",
-    )
 
 
 def _culprit(waiting: list[tuple[int, RunningStream]]) -> RunningStream:

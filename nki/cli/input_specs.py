@@ -24,7 +24,6 @@ maximum, where and transpose. Low-precision inputs count as float32 in them.
 from __future__ import annotations
 
 import ast
-import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -33,6 +32,7 @@ from typing import Any, NoReturn
 
 from isa.dtypes import DTYPES
 from isa.errors import NeuronError
+from isa.wording import did_you_mean
 from nki.cli.array_files import SUFFIXES
 from nki.cli.input_values import FUNCTIONS, KINDS, check_expression, default_dtype
 
@@ -165,9 +165,8 @@ def read_input(text: str, symbols: Mapping[str, Any]) -> InputSpec:
         return _read_expression(cursor, name)
     kind = found[1]
     if kind not in KINDS and found[2]:
-        close = difflib.get_close_matches(kind, KINDS, n=1)
-        hint = f"Did you mean {close[0]}?" if close else ""
-        cursor.fail(f"{kind} is none of {', '.join(KINDS)}", hint, at=start)
+        what = f"{kind} is none of {', '.join(KINDS)}"
+        cursor.fail(what, did_you_mean(kind, KINDS), at=start)
     if kind not in KINDS or _goes_on(text, found) or _LIKE.search(text, start):
         return _read_expression(cursor, name)
     cursor.position = found.end(1)
@@ -333,11 +332,10 @@ def _read_dtype(cursor: _Cursor) -> str | None:
     start = cursor.position
     name = cursor.match(_DTYPE, "a dtype")
     if name not in DTYPES:
-        close = difflib.get_close_matches(name, DTYPES, n=1)
         listed = sorted(DTYPES, key=lambda known: (not DTYPES[known].is_float, known))
         cursor.fail(
             f"there is no dtype {name}; dtypes are {', '.join(listed)}",
-            f"Did you mean {close[0]}?" if close else "",
+            did_you_mean(name, DTYPES),
             at=start,
         )
     return name
@@ -443,11 +441,10 @@ def match_parameters(
     listed = ", ".join(parameters) or "(none)"
     for name in (*specs, *values):
         if name not in parameters:
-            close = difflib.get_close_matches(name, parameters, n=1)
             raise NeuronError(
                 "unknown-input",
                 f"{what} has no parameter {name}; its parameters are {listed}",
-                hint=f"Did you mean {close[0]}?" if close else "",
+                hint=did_you_mean(name, parameters),
             )
     both = [name for name in specs if name in values]
     if both:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import operator
 import os
 import zlib
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from isa.dtypes import DTYPES, normalise
 from isa.errors import NeuronError
+from isa.wording import did_you_mean
 
 if TYPE_CHECKING:
     from nki.cli.input_specs import InputSpec
@@ -221,11 +221,10 @@ class Inputs:
         )
 
     def _unknown(self, spec: InputSpec, name: str) -> Any:
-        close = difflib.get_close_matches(name, self._specs, n=1)
         _refuse(
             spec,
             f"there is no --input {name}; inputs are {', '.join(self._specs)}",
-            f"Did you mean {close[0]}?" if close else "",
+            did_you_mean(name, self._specs),
         )
 
 

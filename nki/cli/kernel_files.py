@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from isa.errors import NeuronError
+from isa.wording import did_you_mean
 from nki.cli.options import KernelChoice
 from nki.kernel import Kernel, as_kernel
 from nki.settings import target as resolve_target
@@ -88,11 +89,10 @@ def _no_function(module: ModuleType, name: str, file: str) -> NeuronError:
         for other, value in vars(module).items()
         if inspect.isfunction(value) and value.__module__ == module.__name__
     ]
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return NeuronError(
         "unknown-function",
         f"{file} has no function {name!r}; its functions are {', '.join(names) or '(none)'}",
-        hint=f"Did you mean {close[0]}?" if close else "",
+        hint=did_you_mean(name, names, cutoff=0.5),
     )
 
 

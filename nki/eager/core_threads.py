@@ -9,6 +9,7 @@ from contextvars import copy_context
 from isa.errors import STANDING, NeuronError
 from nki.ir import locations
 from nki.ir.nodes import Op
+from simulator.exchange import absent_cores
 from simulator.prepare import Barriers
 
 Arrival = tuple[Op, int]
@@ -104,7 +105,8 @@ def step_cores(cores: Sequence[Iterator[Arrival]], barriers: Barriers) -> None:
             else:
                 waiting[core] = reached
         if not moved:
-            raise deadlock({core: op for core, (op, _) in waiting.items()})
+            core, (op, _) = next(iter(waiting.items()))
+            raise deadlock(core, op)
 
 
 def _standing(
@@ -124,17 +126,7 @@ def _standing(
     return tuple(lines)
 
 
-def deadlock(waiting: Mapping[int, Op]) -> NeuronError:
-    """The error of cores that wait for others which never come."""
-    core, op = next(iter(waiting.items()))
-    what, cores = op.row.meeting(op.values, core)
-    others = [other for other in cores if other != core]
-    return NeuronError(
-        "deadlock",
-        f"Core {core} waits in {op.row.name} ({what}) for cores {others}, which have ended or wait "
-        "elsewhere.",
-        why="Cores that wait for each other must all come, and pair at each place in the order of "
-        "their calls.",
-        hint=f"Call nisa.{op.row.name} equally often on every core, and in the same order.",
-        location=locations.resolve(op.location),
-    )
+def deadlock(core: int, op: Op) -> NeuronError:
+    """The error of a core that waits for others which never come."""
+    meeting, place = op.row.meeting(op.values, core), locations.resolve(op.location)
+    return absent_cores(op.row.name, meeting, core, place)

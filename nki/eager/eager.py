@@ -450,4 +450,4 @@ def _run_threads(
 
 def _no_partner(arrival: Arrival) -> None:
     """A meeting of cores in a kernel that runs on one."""
-    raise deadlock({0: arrival[0]})
+    raise deadlock(0, arrival[0])

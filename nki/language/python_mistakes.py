@@ -7,7 +7,6 @@ that catches it sees Python's own exception.
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Any, cast
 
 from isa.errors import NeuronError
 from isa.errors.calls import called_name, wrong_call
+from isa.wording import did_you_mean
 from nki.ir.nodes import Register
 from nki.ir.views.refused import NoNumber
 from nki.keywords import meant_by
@@ -120,8 +120,7 @@ def _instead(kind: type[Any], name: str) -> str:
     if name in nl.__all__:
         return f"Write nl.{name}(tile, ...)."
     public = [known for known in dir(kind) if not known.startswith("_")]
-    close = difflib.get_close_matches(name, public, 1)
-    return f"Did you mean {close[0]!r}?" if close else ""
+    return did_you_mean(name, public, quoted=True)
 
 
 def _wrong_type(error: TypeError) -> NeuronError | None:

@@ -11,13 +11,12 @@ into an order in which cores that wait one by one meet. Where there is none, the
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
-from isa.affine import bounds
 from isa.spec import Meeting
 from nki.ir.builder.loops import registers_written
-from nki.ir.nodes import Access, Node, Op, Tensor, TracedKernel, operations
+from nki.ir.checks.addresses_in_use import share_bytes
+from nki.ir.nodes import Access, Node, Op, TracedKernel, operations
 from nki.ir.rewrite import form_registers, with_body
 from nki.passes.analysis.footprint import box_of, may_overlap
 
@@ -49,29 +48,10 @@ def _accesses(op: Op) -> Iterator[tuple[Access, bool]]:
 def _may_meet(one: Access, other: Access) -> bool:
     left, right = one.storage, other.storage
     if left is not right:
-        return left.memory is right.memory and _share_bytes(left, right)
+        return share_bytes(left, right)
     # Registers that an exchange's offsets mention are not written before it ends.
     registers = frozenset((*form_registers(one.offset), *form_registers(other.offset)))
     return may_overlap(box_of(one, registers), box_of(other, registers))
-
-
-def _share_bytes(left: Tensor, right: Tensor) -> bool:
-    """Whether the author has placed two tensors so that bytes of them may be the same."""
-    if left.address is None or right.address is None:
-        return False
-    for axis in (0, 1):
-        (first, size), (second, other) = _extent(left, axis), _extent(right, axis)
-        if first >= second + other or second >= first + size:
-            return False
-    return True
-
-
-def _extent(tensor: Tensor, axis: int) -> tuple[int, int]:
-    """Where a placed tensor begins, and its size: in partitions (0), or in bytes of each (1)."""
-    assert tensor.address is not None
-    size = tensor.row_bytes if axis else tensor.shape[0]
-    most = bounds(size)[1]
-    return tensor.address[axis], sys.maxsize if most is None else most
 
 
 def in_one_order(kernel: TracedKernel) -> TracedKernel:

@@ -93,8 +93,7 @@ def operator(opcode: str, owner: str = "") -> type[HloOperator]:
     what = f"{opcode!r} is not an opcode of the operator table" + (f": {owner}." if owner else ".")
     if opcode in REFUSED:
         raise NeuronError("hlo-not-supported", what, why=REFUSED[opcode])
-    from difflib import get_close_matches
+    from isa.wording import did_you_mean
 
-    near = get_close_matches(opcode, OPERATORS, 1)
-    hint = f"Did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(opcode, OPERATORS, quoted=True)
     raise NeuronError("hlo-unknown-opcode", what, hint=hint)

@@ -6,7 +6,6 @@ errors, at the location that it was given. `nki.ir.builder.inline` puts finished
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +17,7 @@ from isa.errors import NeuronError
 from isa.operations.control import RegisterLoad, RegisterMove
 from isa.spec import OPERATIONS, Operation
 from isa.target import Target, resolve
+from isa.wording import did_you_mean
 from nki.ir import locations
 from nki.ir.builder.allocation import allocate, constant_data, sizes_of
 from nki.ir.builder.core_builder import CoreBuilder
@@ -424,11 +424,9 @@ def _check_inside(tensor: Tensor, around: Tensor) -> None:
 
 def _unknown(code: str, what: str, name: str, names: Any) -> NeuronError:
     """The error of a name that is none of some."""
-    close = difflib.get_close_matches(name, names, 1)
-    listed = ", ".join(names)
     return NeuronError(
         code,
         what=f"{what} {name!r}",
         why="Operations and their fields are those of the operation table.",
-        hint=f"Did you mean {close[0]!r}?" if close else f"Names are {listed}.",
+        hint=did_you_mean(name, names, quoted=True) or f"Names are {', '.join(names)}.",
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+
+from isa.affine import bounds
 from isa.errors import NeuronError
 from nki.ir.locations import resolve
 from nki.ir.nodes import Tensor
@@ -41,14 +44,23 @@ class AddressesInUse:
 
 
 def share_bytes(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors with addresses share bytes of one core's memory."""
-    assert one.address is not None and other.address is not None
-    (p0, b0), (p1, b1) = one.address, other.address
-    return (
-        one.memory is other.memory
-        and one.core == other.core
-        and p0 < p1 + other.shape[0]
-        and p1 < p0 + one.shape[0]
-        and b0 < b1 + other.row_bytes
-        and b1 < b0 + one.row_bytes
-    )
+    """Whether their author has placed two tensors so that bytes of them may be the same."""
+    if one.memory is not other.memory or one.core != other.core:
+        return False
+    if one.address is None or other.address is None:
+        return False
+    for axis in (0, 1):
+        (first, size), (second, extent) = _extent(one, axis), _extent(other, axis)
+        if first >= second + extent or second >= first + size:
+            return False
+    return True
+
+
+def _extent(tensor: Tensor, axis: int) -> tuple[int, int]:
+    """Where a placed tensor begins, and its size: in partitions (0), or in bytes of each (1)."""
+    assert tensor.address is not None
+    size = tensor.row_bytes if axis else tensor.shape[0]
+    if type(size) is not int:
+        most = bounds(size)[1]
+        size = sys.maxsize if most is None else most
+    return tensor.address[axis], size

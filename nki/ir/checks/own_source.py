@@ -17,6 +17,7 @@ import numpy as np
 from isa.affine import Affine, bounds
 from isa.dtypes import DTYPES
 from nki.ir.nodes import Access, Tensor
+from nki.ir.views.layout import merge
 
 View = tuple[int, tuple[int, ...], tuple[int, ...], int]
 """Offset in bytes, shape, strides in bytes, and the bytes of an element."""
@@ -129,18 +130,9 @@ def _shifted(to: View, of: View) -> bool:
 
 
 def _dense(view: View) -> tuple[Any, ...]:
-    """A view without its dimensions of one element, and with those joined that lie as one: equal
-    for views of the same elements in the same order."""
+    """Equal for views of the same elements in the same order."""
     offset, shape, strides, size = view
-    walked: list[tuple[int, int]] = []
-    for count, stride in zip(shape, strides):
-        if count == 1:
-            continue
-        if walked and walked[-1][1] == count * stride:
-            walked[-1] = (walked[-1][0] * count, stride)
-        else:
-            walked.append((count, stride))
-    return offset, tuple(walked), size
+    return offset, merge(shape, strides), size
 
 
 @lru_cache(1 << 12)

@@ -91,7 +91,7 @@ class NkiTensor(RuntimeViews, Shown, NoNumber):
         sizes = tuple(index_form(size, "a size") for size in shape)
         dtype = normalise(dtype)
         if storage is None:
-            from nki.ir.views.signature import Signature
+            from nki.ir.views.without_storage import Signature
 
             placeholder = Tensor(-1, name or "signature", buffer, dtype, sizes)
             strides = layout.dense_strides(sizes)
@@ -396,7 +396,7 @@ class NkiTensor(RuntimeViews, Shown, NoNumber):
 
     def _outside(self, problem: NeuronError, dtype: str, *view: Any) -> NkiTensor:
         """A view of shape, strides and offset that is `problem` when an operation uses it."""
-        from nki.ir.views.outside import OutsideView
+        from nki.ir.views.without_storage import OutsideView
 
         return OutsideView(problem, dtype, *view)
 
