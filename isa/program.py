@@ -168,3 +168,8 @@ class Program:
     @property
     def instruction_count(self) -> int:
         return sum(len(s) for core in self.cores for s in core.streams.values())
+
+    def place(self, location: Any) -> SourceLocation | None:
+        """The line that the location of an instruction or tensor is, where the program knows it."""
+        known = isinstance(location, int) and 0 <= location < len(self.locations)
+        return self.locations[location] if known else None

@@ -12,7 +12,7 @@ import ctypes
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from isa.enums import STREAMS, Engine
 from isa.errors import NeuronError
@@ -270,12 +270,8 @@ class LoadedProgram:
     def _located(self, error: NeuronError, stream: RunningStream) -> NeuronError:
         """The error, with the kernel line of the instruction that the stream is at."""
         if error.location is None:
-            error.location = self._location(stream.instructions[stream.pc].location)
+            error.location = self.program.place(stream.instructions[stream.pc].location)
         return error
-
-    def _location(self, index: Any) -> Any:
-        locations = self.program.locations
-        return locations[index] if isinstance(index, int) and index < len(locations) else None
 
     def run(self, inputs: Sequence[Array], traced: bool = True) -> RunResult:
         """Execute once; see `run`. The control trace grows with the iterations of loops, and is
@@ -337,8 +333,8 @@ class LoadedProgram:
         except NeuronError as error:
             failed = next(s for s in streams if s.failed)
             if error.code in LIMIT_ERRORS:
-                error.notes += standing(self._by_core(), self._location)
-                error.location = self._location(innermost_loop(failed)[0].location)
+                error.notes += standing(self._by_core(), self.program.place)
+                error.location = self.program.place(innermost_loop(failed)[0].location)
             raise self._located(error, failed) from None
         for core in self.device.cores if self._compiled is not None else ():
             core.stationary.check()
@@ -354,7 +350,7 @@ class LoadedProgram:
             raise NeuronError(
                 "deadlock",
                 f"{len(waiting)} engines wait for each other: " + "; ".join(lines) + ".",
-                location=self._location(first.instructions[first.pc].location),
+                location=self.program.place(first.instructions[first.pc].location),
                 notes=lines,
             )
 
@@ -389,7 +385,7 @@ class LoadedProgram:
         # A message about what lies within another tensor is the more precise one.
         within = [tensor.within is not None for tensor in self.program.tensors]
         for index in sorted(self.returned, key=within.__getitem__, reverse=True):
-            self.tensors.check(index, self._location)
+            self.tensors.check(index, self.program.place)
 
 
 def _culprit(waiting: list[tuple[int, RunningStream]]) -> RunningStream:

@@ -123,7 +123,7 @@ def _bytes(tensor: TensorDeclaration | Tensor) -> int:
 
 
 def _declared(program: Program, tensor: TensorDeclaration) -> _Held:
-    place = program.locations[tensor.location] if program.locations else None
+    place = program.place(tensor.location)
     name = f"{tensor.name} {tensor.dtype}{list(tensor.shape)}"
     place = place if place is not None and place.line else None
     return _Held(_bytes(tensor), name, _CATEGORIES[tensor.role], tensor.core, place)

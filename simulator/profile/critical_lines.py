@@ -149,9 +149,7 @@ def place_of(program: Program, step: PathStep) -> SourceLocation:
 
 def place_at(program: Program, location: Any) -> SourceLocation:
     """The line that a location of an instruction is; `NOWHERE` where no line is known."""
-    if not isinstance(location, int) or not 0 <= location < len(program.locations):
-        return NOWHERE
-    return program.locations[location]
+    return program.place(location) or NOWHERE
 
 
 def line_texts(program: Program) -> dict[SourceLocation, str]:

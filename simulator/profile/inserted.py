@@ -21,7 +21,7 @@ from isa.program import Program, SourceLocation
 from isa.sections import Table
 from isa.spec import Instruction
 from isa.target import Target
-from simulator.profile.critical_lines import NAMES, line_texts, place_at, shown_place
+from simulator.profile.critical_lines import NAMES, line_texts, place_at, shown_place, us
 from simulator.profile.representatives import executed
 from simulator.timing.flops import TRANSPOSES
 from simulator.timing.timeline import Timeline
@@ -104,7 +104,7 @@ def table(found: list[Inserted], cores: bool) -> Table:
     """The first of them as a part of a report."""
     rows = (
         (
-            f"{one.ns / 1e3:,.2f}",
+            us(one.ns),
             f"{one.count:,}",
             one.kind,
             one.engine,

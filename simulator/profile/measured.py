@@ -18,6 +18,7 @@ from typing import Any
 from isa.errors import NeuronError
 from isa.program import Program
 from isa.sections import Facts, Section, Table
+from simulator.profile.critical_lines import us
 from simulator.timing.timeline import Timeline
 
 Key = tuple[str, str]
@@ -51,14 +52,14 @@ class Against:
         difference = 100 * (self.modelled_total_ns / self.measured_total_ns - 1)
         head = Facts.of(
             "against a measured profile",
-            measured=f"{self.measured_total_ns / 1e3:,.2f} us",
-            modelled=f"{self.modelled_total_ns / 1e3:,.2f} us, {difference:+.1f} %",
+            measured=f"{us(self.measured_total_ns)} us",
+            modelled=f"{us(self.modelled_total_ns)} us, {difference:+.1f} %",
             instructions=f"{matched:,} of {len(self.pairs):,} on both sides",
         )
         rows = sorted(self._lines(), key=lambda row: -abs(row[2] - row[3]))
         columns = ("engine", "line", ">modelled us", ">measured us", ">modelled", ">measured")
         cells = (
-            (e, source, f"{one / 1e3:,.2f}", f"{two / 1e3:,.2f}", f"{a:,}", f"{b:,}")
+            (e, source, us(one), us(two), f"{a:,}", f"{b:,}")
             for e, source, one, two, a, b in rows[:SHOWN]
         )
         return [head, Table.of("lines that differ most (time, and instructions)", columns, cells)]
@@ -122,9 +123,8 @@ def _modelled(program: Program, timeline: Timeline) -> dict[Key, list[tuple[floa
                 continue
             stream = core.streams[track.engine]
             for start, end, index, _ in track.spans:
-                location = stream[index].location if index >= 0 else None
-                if isinstance(location, int) and location < len(program.locations):
-                    place = program.locations[location]
+                place = program.place(stream[index].location) if index >= 0 else None
+                if place is not None:
                     key = track.engine.name, f"{Path(place.file).name}:{place.line}"
                     found.setdefault(key, []).append((start, end - start))
     return found

@@ -23,7 +23,7 @@ from isa.access import AccessPattern
 from isa.errors import NeuronError
 from isa.errors.calls import named_arguments
 from isa.files.complete import complete
-from isa.program import CoreProgram, OnChipAllocation, Program
+from isa.program import CoreProgram, OnChipAllocation, Program, allocations_of
 from isa.spec import Instruction
 from isa.target import resolve
 from simulator.profile.flows import flows
@@ -210,20 +210,28 @@ def _description(
     instruction = stream[index]
     row = instruction.row
     arguments: dict[str, Any] = {"index": index}
-    if isinstance(instruction.location, int) and instruction.location < len(program.locations):
-        place = program.locations[instruction.location]
+    place = program.place(instruction.location)
+    if place is not None:
         arguments["source"] = f"{place.file}:{place.line}"
         arguments["text"] = place.text.strip()
-    for name, value in instruction.fields.items():
+    for name, value in shown_fields(instruction):
         if isinstance(value, AccessPattern):
-            arguments[name] = describe_operand(value, program, number)
-        elif value is not None and not row.control:
-            arguments[name] = str(getattr(value, "name", value))
+            value = describe_operand(value, program, number)
+        arguments[name] = str(value)
     for name, pairs in (("waits", instruction.waits), ("updates", instruction.updates)):
         if pairs:
             arguments[name] = ", ".join(f"S[{semaphore}] {amount}" for semaphore, amount in pairs)
     text = json.dumps(arguments)
     return json.dumps(row.name), "," + text[1:-1]
+
+
+def shown_fields(instruction: Instruction) -> Iterator[tuple[str, Any]]:
+    """The fields that say what an instruction does, with operands, and others by name."""
+    for name, value in instruction.fields.items():
+        if isinstance(value, AccessPattern):
+            yield name, value
+        elif value is not None and not instruction.row.control:
+            yield name, getattr(value, "name", value)
 
 
 def describe_operand(pattern: AccessPattern, program: Program, core: int) -> str:
@@ -240,17 +248,8 @@ def describe_operand(pattern: AccessPattern, program: Program, core: int) -> str
 def _storage_name(pattern: AccessPattern, storages: Sequence[OnChipAllocation]) -> str:
     """Names of the allocations that cover the first byte of an operand; more than one may have
     lived there, one after the other."""
-    offset = pattern.offset if isinstance(pattern.offset, int) else 0
-    names = [
-        record.name
-        for record in storages
-        if record.memory == pattern.memory.value
-        and record.offset <= offset < record.offset + record.bytes_per_partition
-        and record.start_partition
-        <= pattern.start_partition
-        < record.start_partition + record.partitions
-    ]
-    return "|".join(dict.fromkeys(names)) or f"@{offset}"
+    names = [record.name for record in allocations_of(storages, pattern)]
+    return "|".join(dict.fromkeys(names)) or f"@{pattern.offset}"
 
 
 def _bandwidth(

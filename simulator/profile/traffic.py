@@ -85,7 +85,7 @@ def _spills(program: Program, timeline: Timeline) -> list[Spill]:
     found = []
     for number, (saved, reloaded) in moved.items():
         tensor = program.tensors[number]
-        place = program.locations[tensor.location] if program.locations else None
+        place = program.place(tensor.location)
         where = ("", 0) if place is None else (place.file, place.line)
         found.append(Spill(tensor.name.removesuffix(SPILLED), *where, saved, reloaded))
     return sorted(found, key=lambda one: -one.saved_bytes - one.reloaded_bytes)

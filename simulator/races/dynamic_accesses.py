@@ -118,7 +118,7 @@ class DynamicAccesses:
             if _picked_may_meet(reaches):
                 moved.add(tensor)
         self.tensors = frozenset(shared & moved)
-        self._locations = program.locations
+        self._place = program.place
         self._made: dict[int, _Made] = {}
 
     def restart(self) -> None:
@@ -191,8 +191,7 @@ class DynamicAccesses:
         return reader
 
     def _warn(self, core: int, reader: int, location: int) -> None:
-        place = self._locations[location] if location < len(self._locations) else None
-        warn_of_read(core, reader, place)
+        warn_of_read(core, reader, self._place(location))
 
 
 def warn_of_read(core: int, reader: int, place: SourceLocation | None) -> None:

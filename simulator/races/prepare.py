@@ -251,9 +251,7 @@ class Prepared:
 
     def location(self, instruction: int) -> SourceLocation | None:
         """The source line that an instruction comes from, where the program knows it."""
-        index = self.templates.instructions[self.template[instruction]].location
-        known = isinstance(index, int) and 0 <= index < len(self.program.locations)
-        return self.program.locations[index] if known else None
+        return self.program.place(self.templates.instructions[self.template[instruction]].location)
 
 
 def _uses(order: Integers, templates: int) -> Integers:

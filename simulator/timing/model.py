@@ -226,10 +226,9 @@ class _Model:
     def _located(self, stream: int, error: Any, pc: int, following: int, back: int) -> None:
         """Complete an error of a stream that goes from `pc` back to another instruction."""
         core, engine = self.plan.streams[stream]
-        instructions, locations = self.program.cores[core].streams[engine], self.program.locations
-        begin, end = (instructions[at].location for at in (following, pc))
-        at = next((at for at in (end, begin) if type(at) is int and at < len(locations)), None)
-        error.location = None if at is None else locations[at]
+        instructions = self.program.cores[core].streams[engine]
+        places = (self.program.place(instructions[at].location) for at in (pc, following))
+        error.location = next((place for place in places if place is not None), None)
         error.notes += (f"core {core}, {engine.name}: instruction {pc}, round {back}",)
 
     def _over(self, run: EventLoopRun, stream: int) -> None:
@@ -256,8 +255,7 @@ class _Model:
                 f"core {number} {engine.name}: {instruction.row.name} (instruction {index}) waits "
                 f"for {waits}"
             )
-            if location is None and instruction.location < len(self.program.locations):
-                location = self.program.locations[instruction.location]
+            location = location or self.program.place(instruction.location)
         return NeuronError(
             "deadlock",
             f"{len(notes)} streams wait for each other.",

@@ -19,7 +19,7 @@ from isa.machine.control import StorageBegin
 from isa.program import Program
 from isa.spec import Instruction
 from simulator.profile.memory_maps import MemoryMap, memory_maps
-from simulator.profile.perfetto import describe_track, track_order
+from simulator.profile.perfetto import describe_track, shown_fields, track_order
 from simulator.timing.timeline import Timeline, Track
 
 TICKS = 1 << 30
@@ -88,7 +88,6 @@ def drawn(program: Program, timeline: Timeline) -> tuple[dict[str, Any], str]:
 
 def _track(track: Track, tick: float, packed: Packed) -> dict[str, Any]:
     assert track.spans is not None
-    assert track.spans is not None
     start, end, index = track.spans.columns()
     begin = np.rint(start / tick)
     return {
@@ -134,20 +133,15 @@ def _moved_to_instructions(columns: StreamColumns, semaphore: Any) -> list[tuple
 
 
 def _described(program: Program, template: Instruction) -> dict[str, Any]:
-    row, source, text = template.row, "", ""
-    if isinstance(template.location, int) and template.location < len(program.locations):
-        place = program.locations[template.location]
-        source, text = f"{place.file}:{place.line}", place.text.strip()
-    operands = []
-    for name, value in template.fields.items():
-        if isinstance(value, AccessPattern):
-            operands.append(f"{name}: {_operand(program, value)}")
-        elif value is not None and not row.control:
-            operands.append(f"{name}: {getattr(value, 'name', value)}")
+    row, place = template.row, program.place(template.location)
+    operands = [
+        f"{name}: {_operand(program, value) if isinstance(value, AccessPattern) else value}"
+        for name, value in shown_fields(template)
+    ]
     return {
         "name": row.name,
-        "source": source,
-        "text": text,
+        "source": "" if place is None else f"{place.file}:{place.line}",
+        "text": "" if place is None else place.text.strip(),
         "operands": operands,
         "asynchronous": bool(row.asynchronous),
     }
