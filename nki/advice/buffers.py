@@ -59,11 +59,10 @@ def deeper_buffers(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
 def _owners(kernel: TracedKernel, line: Line) -> list[Tensor]:
     """The tensors that some operation of a line fills."""
     found: dict[Tensor, None] = {}
-    for body in kernel.bodies:
-        for op in at_line(body, line):
-            tensor = _filled(op)
-            if tensor is not None and tensor.address is None and not tensor.divided:
-                found[tensor] = None
+    for op in at_line(kernel, line):
+        tensor = _filled(op)
+        if tensor is not None and tensor.address is None and not tensor.divided:
+            found[tensor] = None
     return list(found)
 
 

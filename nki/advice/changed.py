@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from nki.ir.locations import resolve
-from nki.ir.nodes import Node, Op, TracedKernel, operations
+from nki.ir.nodes import Op, TracedKernel, operations
 
 Line = tuple[str, int]
 """File and number of a line of the kernel's source."""
@@ -36,6 +36,6 @@ def line_of(op: Op) -> Line | None:
     return None if place is None else (place.file, place.line)
 
 
-def at_line(nodes: list[Node], line: Line) -> list[Op]:
+def at_line(kernel: TracedKernel, line: Line) -> list[Op]:
     """The operations of a line, those in loops included."""
-    return [op for op in operations(nodes) if line_of(op) == line]
+    return [op for body in kernel.bodies for op in operations(body) if line_of(op) == line]

@@ -35,7 +35,7 @@ def other_engine(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
 
     Where a line has several calls, each of them, too.
     """
-    ops = [op for body in kernel.bodies for op in at_line(body, line) if _is_movable(op)]
+    ops = [op for op in at_line(kernel, line) if _is_movable(op)]
     calls = _by_call(ops)
     chosen = {"it": ops} if len(calls) == 1 else {"all of it": ops, **calls}
     for what, moved in chosen.items():
@@ -62,7 +62,7 @@ def open_starter(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
 
         nisa.dma_copy(dst=x, src=a[here, :])
     """
-    ops = [op for body in kernel.bodies for op in at_line(body, line)]
+    ops = at_line(kernel, line)
     for text, change in (
         ("leave open which engine starts it (no engine=)", _started_by_any),
         ("let two engines start it (dge_mode=nisa.dge_mode.hwdge)", _by_hardware),

@@ -9,7 +9,7 @@ from isa.enums import Memory
 from isa.rules.form import listed
 from nki.advice.changed import Changed, Line, at_line, line_of
 from nki.advice.row_tiles import RowTile, RowTiles
-from nki.advice.transfers import ROW_BYTES, run_bytes, unrolled, wide_tensor
+from nki.advice.transfers import ROW_BYTES, run_bytes, times_of, unrolled, wide_tensor
 from nki.ir.begins import begin, begun_by, written_by
 from nki.ir.nodes import Access, Loop, Node, Op, Tensor, TracedKernel, operations, storages
 from nki.ir.replace import Renamed, seen_through
@@ -46,7 +46,7 @@ def neighbouring_rows(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
     Tiles of rows are made of operations that work in each partition alone. They follow each other,
     or are the iterations of a loop of known length.
     """
-    ops = [op for body in kernel.bodies for op in at_line(body, line)]
+    ops = at_line(kernel, line)
     if not any(is_short(move) for op in ops if (move := transfer(op, kernel)) is not None):
         return
     tiles = RowTiles(kernel)
@@ -94,10 +94,8 @@ class _Together:
         """A loop whose iterations do so many tiles each; itself where they cannot."""
         if type(loop.lower) is not int or type(loop.upper) is not int:
             return loop
-        trips = len(range(loop.lower, loop.upper, loop.step))
         inside = [tile for tile in self.tiles.of(loop.body) if self._is_here(tile)]
-        most = max(map(self._count, inside), default=1)
-        times = max((n for n in range(2, most + 1) if trips % n == 0), default=1)
+        times = times_of(loop, max(map(self._count, inside), default=1))
         if times == 1:
             return loop
         wider = unrolled(loop, times, numbering)

@@ -44,9 +44,7 @@ def half_operands(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
             continue
         changed, of = found
         names = ", ".join(dict.fromkeys(t.label for t in chosen))
-        multiplied = any(
-            Engine.tensor in op.row.engines for body in kernel.bodies for op in at_line(body, line)
-        )
+        multiplied = any(Engine.tensor in op.row.engines for op in at_line(kernel, line))
         weight = PRODUCTS if multiplied else TRANSFERS
         text = f"make {names} {NARROW}{_given(kernel, chosen)}{_converted(kernel, line)}"
         yield Changed("32-bit operands", text, changed, False, weight, of)
@@ -88,11 +86,10 @@ def _narrow(
 def _chosen(kernel: TracedKernel, line: Line) -> dict[Tensor, None]:
     """The tensors of 32 bits at a line, and those that transfers tie to them."""
     found: dict[Tensor, None] = {}
-    for body in kernel.bodies:
-        for op in at_line(body, line):
-            for value in op.values:
-                if isinstance(value, Access) and value.storage.memory is Memory.sbuf:
-                    found[value.storage] = None
+    for op in at_line(kernel, line):
+        for value in op.values:
+            if isinstance(value, Access) and value.storage.memory is Memory.sbuf:
+                found[value.storage] = None
     copies = [t for op in _all(kernel.bodies) if (t := transfer(op, kernel)) is not None]
     grown = True
     while grown:
@@ -125,7 +122,7 @@ def _given(kernel: TracedKernel, chosen: dict[Tensor, None]) -> str:
 
 def _converted(kernel: TracedKernel, line: Line) -> str:
     """Whether a transfer of the line converts, which it no longer does."""
-    transfers = [transfer(op, kernel) for body in kernel.bodies for op in at_line(body, line)]
+    transfers = [transfer(op, kernel) for op in at_line(kernel, line)]
     for found in transfers:
         if found is not None and {found.dst.dtype, found.src.dtype} == {WIDE, NARROW}:
             rate = TARGETS[kernel.target].dma_compute_fraction.value

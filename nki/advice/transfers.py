@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from isa.affine import Affine
 from isa.dtypes import DTYPES
@@ -14,6 +14,7 @@ from nki.ir.begins import begin, begun_by
 from nki.ir.nodes import Access, Loop, Node, Op, Tensor, TracedKernel
 from nki.ir.replace import Renamed, seen_through
 from nki.ir.rewrite import Cloner, Numbering, Original
+from nki.ir.views.layout import dense_strides
 from nki.transformations.rewrites import (
     TransferOp,
     is_whole,
@@ -45,15 +46,14 @@ def contiguous_rows(kernel: TracedKernel, line: Line) -> Iterator[Changed]:
     """
     replaced: dict[Op, Op] = {}
     names: dict[str, None] = {}
-    for body in kernel.bodies:
-        for op in at_line(body, line):
-            found = transfer(op, kernel)
-            if found is None or not _is_short(found):
-                continue
-            view = _row_major(found.hbm)
-            values = tuple(view if value is found.hbm else value for value in op.values)
-            replaced[op] = op.with_values(values)
-            names[found.hbm.storage.label] = None
+    for op in at_line(kernel, line):
+        found = transfer(op, kernel)
+        if found is None or not _is_short(found):
+            continue
+        view = _row_major(found.hbm)
+        values = tuple(view if value is found.hbm else value for value in op.values)
+        replaced[op] = op.with_values(values)
+        names[found.hbm.storage.label] = None
     if replaced:
         text = f"lay out {', '.join(names)} in HBM so that each row of the tile is contiguous"
         yield Changed("short descriptors", text, with_ops(kernel, replaced))
@@ -85,12 +85,7 @@ def _row(found: TransferOp) -> int:
 def _row_major(hbm: Access) -> Access:
     """A view of the same shape in which elements follow each other as they do in the tile."""
     view = seen_through(hbm, hbm.storage, hbm.offset)
-    strides: list[Any] = []
-    stride: Any = 1
-    for count in reversed(hbm.shape):
-        strides.append(stride)
-        stride = stride * count
-    view.strides = tuple(reversed(strides))
+    view.strides = dense_strides(hbm.shape)
     return view
 
 
@@ -165,9 +160,7 @@ class _Merging:
         terms = dict(src.offset.terms) if isinstance(src.offset, Affine) else {}
         if terms.get(node.variable, 0) * node.step != src.shape[-1]:
             return 1
-        trips = len(range(node.lower, node.upper, node.step))
-        most = min(trips, self.limit // (src.shape[-1] * DTYPES[src.dtype].size))
-        return max((n for n in range(1, most + 1) if trips % n == 0), default=1)
+        return times_of(node, self.limit // (src.shape[-1] * DTYPES[src.dtype].size))
 
     def _load(self, node: Node) -> TransferOp | None:
         """A load of columns into a tensor of its own, or into columns of a tensor."""
@@ -269,6 +262,12 @@ def wide_tensor(tensor: Tensor, width: int, numbering: Numbering) -> Tensor:
     made = numbering.tensor(tensor, ".wide")
     numbering.tensors[-1] = wide = replace(made, shape=(tensor.shape[0], width), address=None)
     return wide
+
+
+def times_of(node: Loop, most: int) -> int:
+    """How many iterations of a loop of known length may become one, of at most so many."""
+    trips = len(range(node.lower, node.upper, node.step))
+    return max((n for n in range(1, min(trips, most) + 1) if trips % n == 0), default=1)
 
 
 def unrolled(node: Loop, times: int, numbering: Numbering) -> Loop:
