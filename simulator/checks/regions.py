@@ -89,11 +89,12 @@ class MarkedRegion:
 
     `rivals` are the other regions of the arena that share bytes with it: one of them lives.
     `unfilled` is a view of all of it while it has no sentinel yet, where `States.fills` does not
-    say so.
+    say so. `missing` is the last unit that was not initialised when all marks were looked at.
     """
 
     __slots__ = (
         "box",
+        "missing",
         "nbytes",
         "number",
         "rivals",
@@ -118,6 +119,7 @@ class MarkedRegion:
         self.table = space.table
         self.number = self.table.add(state)
         self.unsettled = False
+        self.missing = -1
         self.unfilled: Array | None = None
         self.rivals: list[MarkedRegion] = []
 
@@ -166,8 +168,15 @@ class MarkedRegion:
         self.unsettled = True
 
     def settle(self) -> None:
-        """Back to CLEAN when every byte is initialised; looks only after writes."""
+        """Back to CLEAN when every byte is initialised; looks only after writes, and at all marks
+        only where the unit that was missing has been written."""
         if (self.unsettled or self.table.native) and self.state == MIXED and self.nbytes:
             self.unsettled = False
-            if (self.marks() == INITIALISED).all():
+            marks = self.marks()
+            if marks.flat[min(self.missing, marks.size - 1)] != INITIALISED:
+                return
+            initialised = (marks == INITIALISED).ravel()
+            if initialised.all():
                 self.state = CLEAN
+            else:
+                self.missing = initialised.size - 1 - int(initialised[::-1].argmin())

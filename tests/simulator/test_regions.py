@@ -6,7 +6,16 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.checks.regions import CLEAN, DEAD, EMPTY, States
+from simulator.checks.marks import Space
+from simulator.checks.regions import (
+    CLEAN,
+    DEAD,
+    EMPTY,
+    INITIALISED,
+    MIXED,
+    TAINTED,
+    States,
+)
 
 
 @given(st.lists(st.integers(0, 9) | st.just("add"), max_size=40))
@@ -41,3 +50,26 @@ def test_a_view_that_is_to_be_filled_is_asked_for_once() -> None:
     filled = table.to_fill(number)
     assert filled is not None and np.shares_memory(filled, memory) and filled.shape == (2, 8)
     assert table.to_fill(number) is None
+
+
+@given(
+    st.booleans(),
+    st.lists(st.tuples(st.integers(0, 29), st.integers(1, 12), st.booleans()), max_size=30),
+)
+def test_a_region_is_clean_when_the_last_of_its_units_is_written(
+    native: bool, writes: list[tuple[int, int, bool]]
+) -> None:
+    """Values and uninitialised data in any order, some of them written behind Python's back."""
+    table, buffer = States(), np.zeros(30, np.uint8)
+    table.native = native
+    space = Space(buffer, table=table)
+    region = space.whole
+    assert region is not None
+    written = np.zeros(30, bool)
+    for first, count, value in writes:
+        region.spell_out()
+        part = slice(first, first + count)
+        region.marks()[:, part] = INITIALISED if value else TAINTED
+        written[part] = value
+        region.settle()
+        assert region.state == (CLEAN if written.all() else MIXED)
