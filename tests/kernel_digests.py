@@ -78,6 +78,7 @@ def _public() -> Iterator[tuple[str, Callable[[], Made]]]:
     """Public names for their dtypes and targets, in rounds: one of each name first."""
     import surface_collectives  # noqa: F401  registers its cases, as the others do
     import surface_isa  # noqa: F401
+    import surface_isa_state  # noqa: F401
     import surface_language  # noqa: F401
     import surface_search  # noqa: F401
     from surface import CASES, TARGETS, kernel_of
