@@ -47,6 +47,19 @@ class ControlTrace:
 
     LoopBegin leaves its trip count, Branch 1 (taken) or 0, DmaCopy with a register term or a
     vector offset the number of rows it moved (rows that were skipped excluded).
+
+    >>> from isa.files.text import assemble
+    >>> program = assemble('''
+    ... .program "twice" target=trn2
+    ... .core
+    ... .stream sync
+    ...   LoopBegin register=R0 lower=0 upper=2 step=1 exit=@3
+    ...   Nop
+    ...   LoopEnd begin=@0
+    ...   Halt
+    ... ''')
+    >>> list(run(program, []).trace.events(0, Engine.sync))
+    [2]
     """
 
     cores: list[dict[Engine, array[int]]]
@@ -59,7 +72,20 @@ class ControlTrace:
 @dataclass(slots=True)
 class RunResult:
     """Outputs in return order, the parameters as the run left them, control trace (None where it
-    was not kept), findings."""
+    was not kept), findings.
+
+    >>> from isa.files.text import assemble
+    >>> program = assemble('''
+    ... .program "nothing" target=trn2
+    ... .core
+    ... .stream sync
+    ...   Nop
+    ...   Halt
+    ... ''')
+    >>> result = run(program, [])
+    >>> result.outputs, result.inputs_after, result.findings
+    ([], [], [])
+    """
 
     outputs: list[Array]
     inputs_after: list[Array]

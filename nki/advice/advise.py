@@ -72,7 +72,20 @@ def what_ifs(
     timeline: Timeline,
 ) -> WhatIfs:
     """Limits and advice for a traced kernel: `program` is what it was compiled to, bound with
-    `values` of its launch symbols, and `timeline` of a run of that with the control `trace`."""
+    `values` of its launch symbols, and `timeline` of a run of that with the control `trace`.
+
+    >>> import nki, nki.language as nl
+    >>> from simulator.timing import simulate
+    >>> @nki.jit
+    ... def kernel(a):
+    ...     nl.store(a, nl.load(a))
+    >>> spec = nki.TensorSpec((128, 512), nl.float32)
+    >>> program = nki.compile(kernel, spec).program
+    >>> timeline = simulate(program)
+    >>> found = what_ifs(kernel.trace(spec), {}, program, None, timeline)
+    >>> all(limit.saved_percent >= 0 for limit in found.limits), len(found.limits) > 0
+    (True, True)
+    """
     with progress.part("advice"):
         found = of_program(program, trace, timeline)
         names = _BottleneckNames(program, timeline, found.limits)

@@ -33,6 +33,12 @@ class Difference:
     `operand` of `operation` is the tensor `tensor`, of which a view of `shape` was written.
     `executed` is how often the operation had been executed before; `unequal` counts elements of
     the view in row-major order.
+
+    >>> values = Unequal(1, 5, (1.0, 1.5), 5, (1.0, 1.5), distance=64.0)
+    >>> dtypes = "bfloat16", "float32"
+    >>> found = Difference("activation", "dst", "tile", dtypes, (2, 4), 0, 0, None, values)
+    >>> found.coordinates(found.unequal.first)
+    (1, 1)
     """
 
     operation: str
@@ -55,7 +61,11 @@ class Difference:
 @dataclass(frozen=True, slots=True)
 class ModeComparison:
     """Two ways of running a kernel: their first difference, if any, how many instructions were
-    compared and how many of them differ, and the outputs that differ, by number."""
+    compared and how many of them differ, and the outputs that differ, by number.
+
+    >>> ModeComparison(("eager", "device"), compared=3, unequal=0, first=None, outputs={}).agrees
+    True
+    """
 
     modes: tuple[str, str]
     compared: int

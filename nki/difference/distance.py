@@ -15,7 +15,13 @@ Array = np.ndarray[Any, Any]
 @dataclass(frozen=True, slots=True)
 class Unequal:
     """How two arrays differ: elements, the first and the one furthest apart with their two values,
-    and the distance of the latter in units of the last place (of the coarser type)."""
+    and the distance of the latter in units of the last place (of the coarser type).
+
+    >>> import numpy as np
+    >>> found = unequal(np.float32([1, 2, 3, 4]), np.float32([1, 2.5, 3, 5]))
+    >>> found.elements, found.first, found.furthest, found.furthest_values
+    (2, 1, 1, (2.0, 2.5))
+    """
 
     elements: int
     first: int

@@ -144,6 +144,11 @@ class Access:
     with stride `pitch` (scaled when `dtype` is not the tensor's). With `vector_offset` (an
     Access of one index a partition) element row i of dimension 0 starts at
     offset + index[i] * vector_stride, and indices are below `vector_bound`.
+
+    >>> tile = Tensor(0, "tile", Memory.sbuf, "float32", (128, 64))
+    >>> columns = Access(tile, "float32", (128, 8), (64, 1), offset=16)
+    >>> columns.shape, columns.offset, tile.pitch
+    ((128, 8), 16, 64)
     """
 
     limits: tuple[Any, Any] | None = None
@@ -211,7 +216,15 @@ class LimitedAccess(Access):
 class Op:
     """One use of an operation. `values` align with `row.field_names`; `location` is a
     (code object, instruction offset) pair or whatever `nki.ir.locations` resolves; `after`
-    are the ops that must come first by the author's word (`depends_on`, `no_reorder`)."""
+    are the ops that must come first by the author's word (`depends_on`, `no_reorder`).
+
+    >>> from isa.operations.dma import DmaCopy
+    >>> memory = Tensor(0, "ab", Memory.shared_hbm, "float32", (8,))
+    >>> a, b = [Access(memory, "float32", (4,), (1,), offset) for offset in (0, 4)]
+    >>> op = Op.of(DmaCopy, dst=b, src=a)
+    >>> op.written == [b], op.read == [a], op.fields["dge_mode"].name
+    (True, True, 'unknown')
+    """
 
     row: type[Operation]
     values: tuple[Any, ...]
@@ -251,6 +264,10 @@ class Loop:
 
     `lower` and `upper` are ints, polynomials, or registers. `unroll` says that
     iterations are expected to overlap, whatever is known of their times (launch-symbol loops).
+
+    >>> loop = Loop(Register(0, "i", lower=0, upper=6), 0, 8, 2, body=[])
+    >>> loop.runs, len(range(loop.lower, loop.upper, loop.step))
+    (True, 4)
     """
 
     variable: Register
@@ -268,7 +285,12 @@ class Loop:
 
 
 class While:
-    """while register != 0: body. The body writes the register."""
+    """while register != 0: body. The body writes the register.
+
+    >>> left = Register(0, "left")
+    >>> While(left, body=[]).register
+    %r0
+    """
 
     __slots__ = ("body", "location", "register")
 

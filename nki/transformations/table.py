@@ -17,7 +17,12 @@ from nki.transformations.squares import SquaresOnVector
 
 
 class Transformation(Protocol):
-    """A rewrite of the tile IR with its options."""
+    """A rewrite of the tile IR with its options.
+
+    >>> hoist: Transformation = Hoist("weights")
+    >>> hoist
+    Hoist(of='weights')
+    """
 
     def run(self, kernel: TracedKernel) -> TracedKernel: ...
 
@@ -73,7 +78,18 @@ def _refused(what: str) -> NeuronError:
 
 
 def transformed(kernel: TracedKernel, chosen: Iterable[Transformation]) -> TracedKernel:
-    """A traced kernel after transformations, in order; itself without any."""
+    """A traced kernel after transformations, in order; itself without any.
+
+    >>> import nki, nki.language as nl
+    >>> @nki.jit
+    ... def kernel(a):
+    ...     nl.store(a, nl.load(a))
+    >>> traced = kernel.trace(nki.TensorSpec((128, 8), nl.float32))
+    >>> transformed(traced, []) is traced
+    True
+    >>> transformed(traced, transformations(["hoist"])).name
+    'kernel'
+    """
     results = kernel.results
     for one in chosen:
         kernel = one.run(kernel)

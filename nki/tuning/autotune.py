@@ -24,6 +24,14 @@ class Tuned:
     """What `nki.autotune` returns: call it as the kernel, without the arguments that it chooses.
 
     `sweep` is the sweep of the last choice that was not found among those kept.
+
+    >>> import nki, nki.language as nl
+    >>> @nki.autotune({"pieces": [1, 2]}, reference=lambda a: a)
+    ... @nki.jit
+    ... def kernel(a, pieces):
+    ...     return a
+    >>> kernel.settings, kernel.kernel.function.__name__
+    ([{'pieces': 1}, {'pieces': 2}], 'kernel')
     """
 
     def __init__(self, kernel: Kernel, choices: Grid, options: dict[str, Any]) -> None:

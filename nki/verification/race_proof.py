@@ -54,7 +54,10 @@ def verify_program(program: Program) -> bool:
 
 def refuse_unordered(pairs: Iterable[tuple[Race, bool]]) -> None:
     """Raise NeuronError race for the first of what eager mode found of accesses of several cores,
-    or warn if all are in the order of cores that run in step."""
+    or warn if all are in the order of cores that run in step.
+
+    >>> refuse_unordered([])  # nothing was found
+    """
     in_step = None
     for race, made_by_both in pairs:
         if not made_by_both:
@@ -65,7 +68,12 @@ def refuse_unordered(pairs: Iterable[tuple[Race, bool]]) -> None:
 
 
 class CoreOrderWarning(RuntimeWarning):
-    """Nothing but the cores' running in step orders two accesses to shared HBM."""
+    """Nothing but the cores' running in step orders two accesses to shared HBM.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", CoreOrderWarning)  # no such kernel compiles here
+    """
 
 
 def _warn(race: Race) -> None:

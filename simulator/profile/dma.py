@@ -27,7 +27,22 @@ def percent(part: float, whole: float) -> float:
 class DmaProfile:
     """The DMA engines of all cores. `active`: at least one of a core's engines moves bytes.
     `engines_ns` is what all engines together take, `transfers_ns` what all transfers do. `modes`:
-    by who makes descriptors, as `MADE_BY` has it, active on the core where that is longest."""
+    by who makes descriptors, as `MADE_BY` has it, active on the core where that is longest.
+
+    >>> from isa.files.text import assemble
+    >>> program = assemble('''
+    ... .program "nothing" target=trn2
+    ... .core
+    ... .stream sync
+    ...   Nop
+    ...   Halt
+    ... ''')
+    >>> from simulator.profile import profile
+    >>> from simulator.timing import simulate
+    >>> dma = profile(program, simulate(program)).dma
+    >>> dma.transfers, dma.moved_bytes, dma.queues
+    (0, 0, 0)
+    """
 
     active_ns: float
     active_percent: float

@@ -71,6 +71,22 @@ def write_plot(path: str | os.PathLike[str], program: Program, timeline: Timelin
     """Write `plot` of the first core as a file; its suffix (.png, .svg, .pdf) says in which format.
 
     The file appears complete or not at all. Raises NeuronError not-writable, and what `plot` does.
+
+    >>> from isa.files.text import assemble
+    >>> program = assemble('''
+    ... .program "nothing" target=trn2
+    ... .core
+    ... .stream sync
+    ...   Nop
+    ...   Halt
+    ... ''')
+    >>> import pathlib, tempfile
+    >>> from simulator.timing import simulate
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "run.svg")
+    ...     write_plot(path, program, simulate(program))
+    ...     "<svg" in path.read_text()
+    True
     """
     figure = plot(program, timeline)
     try:

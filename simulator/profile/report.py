@@ -40,6 +40,20 @@ class EngineProfile:
     `active`: executing, drain included, as profilers count it; `instructions_ns` is the sum over
     all instructions of all cores, where they overlap too. `busy`: its data path is occupied,
     in ns and in cycles of its clock. `sequencer`: control instructions and DMA triggers.
+
+    >>> from isa.files.text import assemble
+    >>> program = assemble('''
+    ... .program "nothing" target=trn2
+    ... .core
+    ... .stream sync
+    ...   Nop
+    ...   Halt
+    ... ''')
+    >>> from simulator.profile import profile
+    >>> from simulator.timing import simulate
+    >>> [sync] = [one for one in profile(program, simulate(program)).engines if one.instructions]
+    >>> sync.name, sync.instructions, sync.sequencer_percent
+    ('SyncE', 2, 100.0)
     """
 
     name: str
@@ -64,7 +78,11 @@ class EngineProfile:
 
 @dataclass(frozen=True, slots=True)
 class MemoryProfile:
-    """An on-chip memory: the highest byte of a partition that any allocation reaches."""
+    """An on-chip memory: the highest byte of a partition that any allocation reaches.
+
+    >>> MemoryProfile("psum", peak_bytes_per_partition=2048, bytes_per_partition=16384)
+    MemoryProfile(name='psum', peak_bytes_per_partition=2048, bytes_per_partition=16384)
+    """
 
     name: str
     peak_bytes_per_partition: int
@@ -77,6 +95,10 @@ class LineProfile:
 
     `text` is the line, or one call where several calls of the line have instructions. `dma` is
     the time of its transfers as if all DMA engines shared each evenly.
+
+    >>> line = LineProfile(0, "kernel.py", 7, "nl.load(a)", 2500.0, {"dma": 2500.0}, executed=4)
+    >>> max(line.by_engine, key=line.by_engine.get)
+    'dma'
     """
 
     core: int
@@ -111,6 +133,20 @@ class Profile:
     `provenance` says what no measurement backs; `arguments` are the launch's compile-time ones.
     `advisor` times changed programs, when `limits`, `advice` or `bottleneck` is asked for; `pages`
     writes the page of `save_html`; `picture` draws the timeline that notebooks show.
+
+    >>> from isa.files.text import assemble
+    >>> program = assemble('''
+    ... .program "nothing" target=trn2
+    ... .core
+    ... .stream sync
+    ...   Nop
+    ...   Halt
+    ... ''')
+    >>> from simulator.profile import profile
+    >>> from simulator.timing import simulate
+    >>> metrics = profile(program, simulate(program))
+    >>> metrics.kernel, metrics.instructions, metrics.total_ns
+    ('nothing', 2, 68.0)
     """
 
     kernel: str

@@ -63,6 +63,20 @@ class Track:
 
     Spans of a queue are its transfers; indices name the triggers in the stream of `engine`. Where
     two transfers of a queue overlap, the later span begins at the end of the earlier one.
+
+    >>> from isa.files.text import assemble
+    >>> program = assemble('''
+    ... .program "nothing" target=trn2
+    ... .core
+    ... .stream sync
+    ...   Nop
+    ...   Halt
+    ... ''')
+    >>> from simulator.timing import simulate
+    >>> for track in simulate(program).cores[0].tracks:
+    ...     print(track.name, track.beside, track.queue)
+    sync False -1
+    sync sequencer True -1
     """
 
     name: str
@@ -83,6 +97,19 @@ class EngineTime:
     stream ran, `by_instruction`: what they occupied in all, `dma_work`: what the DMA engines
     together spent on the transfers that they triggered. `finished`: when its last instruction
     completed. `instruction_ns`: from the start to the end of each of them, added up, overlaps too.
+
+    >>> from isa.files.text import assemble
+    >>> program = assemble('''
+    ... .program "nothing" target=trn2
+    ... .core
+    ... .stream sync
+    ...   Nop
+    ...   Halt
+    ... ''')
+    >>> from simulator.timing import simulate
+    >>> sync = simulate(program).cores[0].engines[Engine.sync]
+    >>> list(sync.executed), list(sync.by_instruction), sync.finished
+    ([1, 1], [68.0, 0.0], 68.0)
     """
 
     active: float = 0.0
@@ -113,7 +140,21 @@ class CoreTimeline:
     until its last is written. `transfer_ns` is the sum of these times, `dma_work` what all engines
     spend together. `bytes` are by direction ("hbm->sbuf"), `modes` by who makes descriptors (that
     of `unknown` is active where any are made during the run). `throttled` is the time that the
-    TensorE limit cost, `table_load_ns` that of activation-table loads."""
+    TensorE limit cost, `table_load_ns` that of activation-table loads.
+
+    >>> from isa.files.text import assemble
+    >>> program = assemble('''
+    ... .program "nothing" target=trn2
+    ... .core
+    ... .stream sync
+    ...   Nop
+    ...   Halt
+    ... ''')
+    >>> from simulator.timing import simulate
+    >>> core = simulate(program).cores[0]
+    >>> [engine.name for engine in core.engines], core.transfers, core.bytes
+    (['sync'], 0, {})
+    """
 
     engines: dict[Engine, EngineTime] = field(default_factory=dict)
     tracks: list[Track] = field(default_factory=list)

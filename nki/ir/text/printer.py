@@ -16,7 +16,15 @@ from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, TracedKernel,
 
 
 def print_kernel(kernel: TracedKernel) -> str:
-    """The text of a kernel, ending in a line feed."""
+    """The text of a kernel, ending in a line feed.
+
+    >>> import nki, nki.language as nl
+    >>> @nki.jit(target="trn2")
+    ... def kernel(a):
+    ...     nl.store(a, nl.load(a))
+    >>> print(print_kernel(kernel.trace(nki.TensorSpec((128, 8), nl.float32))).splitlines()[0])
+    kernel kernel target=trn2
+    """
     return Printer().kernel(kernel)
 
 
