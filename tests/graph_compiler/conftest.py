@@ -1,8 +1,9 @@
-"""Tables of the conformance tests, printed at the end of a run."""
+"""Tables of the conformance tests, printed at the end of a run; a folder for a command's files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -22,3 +23,12 @@ def pytest_terminal_summary(
     if tables:
         terminalreporter.section("conformance")
         terminalreporter.write("\n".join([*tables, ""]))
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty folder is the current one, and no variable of the environment chooses for the
+    command `neuronx-cc`."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("NEURON_COMPILE_CACHE_URL", "NEURON_LOGICAL_NC_CONFIG"):
+        monkeypatch.delenv(name, raising=False)

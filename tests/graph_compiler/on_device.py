@@ -9,6 +9,7 @@ import numpy as np
 from graph_compiler import compile, evaluate, parse_text
 from graph_compiler.compiled import Compiled
 from graph_compiler.timing import static_timeline
+from isa.program import Program
 
 TARGET = "trn2"
 
@@ -18,8 +19,14 @@ def on_device(text: str, *inputs: np.ndarray[Any, Any]) -> list[np.ndarray[Any, 
 
 
 def modelled_ns(compiled: Compiled) -> float:
-    """The modelled time of a graph in which no data decide what executes."""
-    timeline = static_timeline(compiled.kernel.program)
+    """The modelled time of a graph in which no data decide what executes, or only whether they are
+    finite, which they are."""
+    return program_ns(compiled.kernel.program, never=compiled.notes.finite)
+
+
+def program_ns(program: Program, once: bool = False, never: bool = False) -> float:
+    """The modelled time of a program without data; `once` and `never` are `static_timeline`'s."""
+    timeline = static_timeline(program, once=once, never=never)
     assert timeline is not None
     return timeline.total_ns
 

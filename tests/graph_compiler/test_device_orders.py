@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from on_device import modelled_ns
 
 import graph_compiler
 import nki
@@ -14,7 +15,6 @@ import nki.language as nl
 from graph_compiler import GraphOptions, Module, parse_text
 from graph_compiler.kernels import TARGET, configuration
 from graph_compiler.lower import rewritten
-from graph_compiler.timing import static_timeline
 
 FOLDS = """plus { a = f32[] parameter(0)
  b = f32[] parameter(1)
@@ -85,10 +85,7 @@ def module(body: str) -> Module:
 
 
 def time(graph: Module, options: GraphOptions | None = None, **more: Any) -> float:
-    compiled = graph_compiler.compile(graph, "trn2", options, **more)
-    timeline = static_timeline(compiled.kernel.program)
-    assert timeline is not None
-    return timeline.total_ns
+    return modelled_ns(graph_compiler.compile(graph, "trn2", options, **more))
 
 
 @pytest.mark.parametrize("name", GRAPHS)

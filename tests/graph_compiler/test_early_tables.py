@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from on_device import program_ns
 
 import nki.language as nl
 from graph_compiler.lower.early_tables import LoadTablesEarly
-from graph_compiler.timing import static_timeline
 from isa.enums import Engine, Memory
 from isa.operations.scalar import Activation
 from nki.ir.builder.builder import Builder
@@ -61,9 +61,7 @@ def functions(kernel: TracedKernel) -> int:
 
 
 def ns(kernel: TracedKernel) -> float:
-    timeline = static_timeline(compile_traced(kernel).program, once=True)
-    assert timeline is not None
-    return timeline.total_ns
+    return program_ns(compile_traced(kernel).program, once=True)
 
 
 @pytest.mark.parametrize("trips", [1, 3])
