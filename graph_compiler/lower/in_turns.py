@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 
@@ -87,12 +87,20 @@ def _in_turns(steps: list[_EmittedStep], target: Target) -> list[Node]:
 
 class _EmittedStep:
     """The nodes of a step, what they read and write, and how long they keep each engine busy.
-    `pace`: for each node, how much of the busiest one's work there is up to it."""
+    `pace`: for each node, how much of the busiest one's work there is up to it; `tiles`: for each
+    node, the tensors on chip that it uses."""
 
-    def __init__(self, nodes: list[Node], busy: np.ndarray, pace: np.ndarray) -> None:
+    def __init__(
+        self,
+        nodes: list[Node],
+        busy: np.ndarray,
+        pace: np.ndarray,
+        tiles: list[list[Tensor]],
+    ) -> None:
         self.nodes = nodes
         self.busy = busy
         self.pace = pace
+        self.tiles = tiles
 
     @classmethod
     def of(cls, nodes: list[Node], target: Target) -> _EmittedStep | None:
@@ -106,7 +114,8 @@ class _EmittedStep:
         ]
         columns = np.array(each)
         busy = columns.sum(0)
-        return cls(nodes, busy, columns[:, busy.argmax()].cumsum())
+        tiles = [[tensor for tensor in used_by(op) if tensor.memory.on_chip] for op in operations]
+        return cls(nodes, busy, columns[:, busy.argmax()].cumsum(), tiles)
 
     @property
     def ns(self) -> float:
@@ -145,6 +154,8 @@ class _StepOrder:
             Memory.psum: target.psum_bytes_per_partition.value,
         }
         self.refused: set[tuple[_EmittedStep, _EmittedStep]] = set()
+        self._find_spans()
+        self.has_room = self._fits(steps, 0, len(steps) - 1)
 
     def improve(self) -> bool:
         """Put the two steps together that gain most, if any do."""
@@ -153,13 +164,33 @@ class _StepOrder:
             if (one, other) in self.refused:
                 continue
             mixed = _mixed(one, other)
-            steps = [step for at, step in enumerate(self.steps) if at not in (early, late)]
-            steps.insert(place - (place > early), mixed)
-            if self._fits(steps):
-                self.steps = steps
+            between = self.steps[early + 1 : late]
+            steps = [*between, mixed] if place == late else [mixed, *between]
+            whole = [*self.steps[:early], *steps, *self.steps[late + 1 :]]
+            # Elsewhere the same tensors live as before.
+            if (
+                self._fits(steps, early, late)
+                if self.has_room
+                else self._fits(whole, 0, len(whole))
+            ):
+                self.steps, self.has_room = whole, True
+                self._find_spans()
                 return True
             self.refused.add((one, other))
         return False
+
+    def _find_spans(self) -> None:
+        """The first and the last step that use each tensor on chip; and what is taken before each
+        step by those that live."""
+        self.spans: dict[Tensor, tuple[int, int]] = {}
+        for at, step in enumerate(self.steps):
+            for tensor in chain.from_iterable(step.tiles):
+                self.spans[tensor] = self.spans.get(tensor, (at, at))[0], at
+        changes = {memory: np.zeros(len(self.steps) + 2, np.int64) for memory in self.room}
+        for tensor, (first, last) in self.spans.items():
+            changes[tensor.memory][first + 1] += tensor.row_bytes
+            changes[tensor.memory][last + 1] -= tensor.row_bytes
+        self.taken = {memory: change.cumsum() for memory, change in changes.items()}
 
     def _pairs(self) -> Iterator[tuple[float, int, int, int]]:
         """What pairs gain, with their places, and that of one of them where both are to be."""
@@ -182,16 +213,15 @@ class _StepOrder:
             return late
         return early if all(map(other.is_apart, between)) else None
 
-    def _fits(self, steps: list[_EmittedStep]) -> bool:
-        """Whether steps have room on chip one after another."""
-        nodes = [node for step in steps for node in step.nodes]
+    def _fits(self, steps: list[_EmittedStep], early: int, late: int) -> bool:
+        """Whether steps have room on chip in the place of those from one number to another."""
+        nodes = [own for step in steps for own in step.tiles]
         last: dict[Tensor, int] = {}
-        tensors = [[t for t in used_by(node) if t.memory.on_chip] for node in nodes]
-        for at, own in enumerate(tensors):
+        for at, own in enumerate(nodes):
             last.update(dict.fromkeys(own, at))
-        taken = dict.fromkeys(self.room, 0)
-        live: set[Tensor] = set()
-        for at, own in enumerate(tensors):
+        taken = {memory: int(before[early]) for memory, before in self.taken.items()}
+        live = {tensor for tensor in last if self.spans[tensor][0] < early}
+        for at, own in enumerate(nodes):
             for tensor in own:
                 if tensor not in live:
                     live.add(tensor)
@@ -199,7 +229,7 @@ class _StepOrder:
             if any(taken[memory] > room for memory, room in self.room.items()):
                 return False
             for tensor in own:
-                if last[tensor] == at:
+                if last[tensor] == at and self.spans[tensor][1] <= late:
                     live.discard(tensor)
                     taken[tensor.memory] -= tensor.row_bytes
         return True
@@ -212,4 +242,5 @@ def _mixed(one: _EmittedStep, other: _EmittedStep) -> _EmittedStep:
     nodes = one.nodes + other.nodes
     busy = one.busy + other.busy
     own = pace[order] * (busy.max() / pace.max())
-    return _EmittedStep([nodes[at] for at in order], busy, own)
+    tiles = one.tiles + other.tiles
+    return _EmittedStep([nodes[at] for at in order], busy, own, [tiles[at] for at in order])
