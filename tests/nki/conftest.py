@@ -23,3 +23,9 @@ def generated() -> dict[str, str]:
     from nki.pages import pages
 
     return pages()
+
+
+@pytest.fixture
+def on_trn2(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that name no target are for trn2."""
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")

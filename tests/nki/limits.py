@@ -61,3 +61,10 @@ def refused(call, target, cores=1):
         traced(call, target, cores)
     assert caught.value.location is not None
     return caught.value
+
+
+def assert_limit(target, call, code, allowed):
+    """A call is refused with a code, and the next smaller one, if there is one, is not."""
+    assert refused(call, target).code == code
+    if allowed is not None:
+        traced(allowed, target)
