@@ -288,6 +288,7 @@ def _plans(
     from graph_compiler.lower.assemble import planned
     from graph_compiler.lower.limits import plans
     from graph_compiler.lower.rewritten import rewritten_graph
+    from graph_compiler.storage.forwarded_stores import ForwardStores
     from graph_compiler.storage.kept_loads import KeepLoads
     from graph_compiler.storage.unread import DropUnread
     from nki.ir.nodes import operations
@@ -297,7 +298,10 @@ def _plans(
 
     def lowered(limits: Any) -> Assembled:
         made = planned(graph, target, options, kernels, limits)
-        kernel = DropUnread().run(made.kernel)
+        kernel = made.kernel
+        if options.optimisation >= _TRIED:
+            kernel = ForwardStores().run(kernel)
+        kernel = DropUnread().run(kernel)
         if options.optimisation >= _TRIED:
             kernel = KeepLoads().run(kernel)
         return made._replace(kernel=BalanceCopies().run(kernel))

@@ -131,17 +131,14 @@ def test_the_program_does_not_grow_with_the_layers() -> None:
 
 
 def test_what_layers_change_row_by_row_stays_on_chip() -> None:
-    """No layer loads what the one before it stored, nor copies it."""
+    """No layer stores what the next one needs; the last one's is stored behind the loop."""
     stages: dict[str, Any] = {}
     compile(stack(4), "trn2", None, lambda stage, made: stages.setdefault(stage, made))
     (loop,) = [
         one for body in stages["trace"].bodies for one in walk(body) if isinstance(one, Loop)
     ]
     made = {tensor for op in operations([loop]) for tensor in written_by(op)}
-    stored = {tensor for tensor in made if not tensor.memory.on_chip}
-    assert stored
-    assert not any(view.storage in stored for op in operations([loop]) for view in op.read)
-    assert next(operations(loop.body[-1:])).written[0].storage in stored
+    assert all(tensor.memory.on_chip for tensor in made)
 
 
 def test_weights_that_are_constants() -> None:
