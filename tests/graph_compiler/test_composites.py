@@ -45,3 +45,20 @@ def test_a_recognised_function_is_as_precise_as_its_operations() -> None:
     x = np.linspace(-30, 30, 35, dtype=np.float32).reshape(5, 7)
     text = _FUNCTION.replace("TYPE", "f32").replace("SCALE", "1")
     assert_as_evaluated(text, x, tolerance=1e-6)
+
+
+def test_a_function_that_others_use_too_is_recognised() -> None:
+    """A gate z and 1 - z, as a GRU has them, are two sigmoids."""
+    gates = """ z = f32[5,7] divide(ones, d)
+ w = f32[5,7] subtract(ones, z)
+ u = f32[5,7] parameter(1)
+ zu = f32[5,7] multiply(z, u)
+ ROOT r = f32[5,7] add(zu, w)
+}"""
+    text = _FUNCTION.replace("TYPE", "f32").replace("SCALE", "1.4").split(" q = ")[0] + gates
+    module = parse_text(text)
+    block = Simplifier(module).block(module.entry)
+    recognise(module, block)
+    assert Counter(node.op for node in block.uses() if node.op in COMPOSITES) == {"sigmoid": 2}
+    x, u = np.random.default_rng(0).standard_normal((2, 5, 7)).astype(np.float32)
+    assert_as_evaluated(text, x, u, tolerance=1e-6)

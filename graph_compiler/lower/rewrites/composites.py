@@ -84,10 +84,11 @@ def recognise(module: Module, block: Block) -> None:
     seen: dict[Node, Dominator] = {}
     for node in block.nodes:
         seen[node] = _dominator(node, seen)
+    users = _users(block)
     covered: set[Node] = set()
     replaced: dict[Node, Node] = {}
     for node in _ends(block, seen):
-        if node in covered or node.type not in _TYPES:
+        if node.type not in _TYPES or (node in covered and users[node] <= covered):
             continue
         for source in seen[node].farthest:
             if source is node:
@@ -107,6 +108,17 @@ def recognise(module: Module, block: Block) -> None:
         node.operands = [replaced.get(operand, operand) for operand in node.operands]
     block.results = [replaced.get(result, result) for result in block.results]
     block.nodes = [replaced.get(node, node) for node in block.nodes]
+
+
+def _users(block: Block) -> dict[Node, set[Node | None]]:
+    """The nodes that use each node; None stands for the block's results."""
+    users: dict[Node, set[Node | None]] = {}
+    for node in block.nodes:
+        for operand in node.operands:
+            users.setdefault(operand, set()).add(node)
+    for result in block.results:
+        users.setdefault(result, set()).add(None)
+    return users
 
 
 _BEFORE = 2
