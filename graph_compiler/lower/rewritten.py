@@ -18,6 +18,7 @@ from graph_compiler.lower.rewrites.comparisons import in_fp32
 from graph_compiler.lower.rewrites.composites import recognise
 from graph_compiler.lower.rewrites.factors import behind_products, into_weights
 from graph_compiler.lower.rewrites.float8 import emulate
+from graph_compiler.lower.rewrites.hoisted_products import hoist_products
 from graph_compiler.lower.rewrites.layouts import orders_of_products, row_major_for_products
 from graph_compiler.lower.rewrites.masked_rows import zeros_of_masked_rows
 from graph_compiler.lower.rewrites.masks import added_masks, masks_as_constants, visible_columns
@@ -67,6 +68,7 @@ def rewritten_graph(module: Module, target: Target, options: GraphOptions) -> Re
         native = options.native_int64 == "enabled" or has_random_bits(block)
         as_pairs(block, simplifier, computed=native)
     recognise(module, block)
+    hoist_products(block, target)
     if options.emulate_fp8_e4m3fn and not has_e4m3fn(target):
         emulate(block)
     downcast(block, options)

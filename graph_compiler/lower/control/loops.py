@@ -12,6 +12,7 @@ from graph_compiler.lower.aliases import every, take_over
 from graph_compiler.lower.control.counted import ArrayPart, in_place, places_of, reads_of
 from graph_compiler.lower.control.flow import Counted, WhileStep
 from graph_compiler.lower.control.layers import Layers, family_operands
+from graph_compiler.lower.products.product import Contraction
 from graph_compiler.lower.rewrites.trips import Count, count_of_trips
 from graph_compiler.schedule.fusion import (
     ElementExpression,
@@ -131,12 +132,16 @@ def _whole(carried: Sequence[View], steps: list[Any]) -> tuple[View, ...]:
 
 def _carry(device: DeviceProgram, fresh: Sequence[tuple[View, View]]) -> None:
     """What a loop carries gets its new values, which are all there before the first old one goes.
-    A value that nothing else needs is made where the old one was."""
+    A value that nothing else needs is made where the old one was, but where products read that:
+    no group of rows has both such a product and what is made of its result."""
+    steps: list[Any] = device.steps
+    multiplied = {b for step in steps if isinstance(step, Contraction) for b in step.reads}
     for view, value in fresh:
         if value is view:
             continue
         others = [other for _, other in fresh if other.buffer is value.buffer]
-        if len(others) > 1 or not is_whole(value) or not take_over(device.steps, value, view):
+        alone = len(others) == 1 and is_whole(value) and view.buffer not in multiplied
+        if not alone or not take_over(steps, value, view):
             store(device, value, view)
 
 

@@ -18,7 +18,6 @@ import numpy as np
 
 from graph_compiler.hlo.graph import Computation
 from graph_compiler.hlo.operators.row import subject
-from graph_compiler.hlo.text import parse_text
 from graph_compiler.lower.expansions.expansions import Text
 from graph_compiler.lower.rewrites.pair_numbers import BITS, HALF, WIDE
 from graph_compiler.lower.rewrites.pair_rules import (
@@ -31,6 +30,7 @@ from graph_compiler.lower.rewrites.pair_rules import (
     words,
 )
 from graph_compiler.lower.rewrites.random_bits import Halves
+from graph_compiler.lower.rewrites.written import spliced
 from graph_compiler.schedule.nodes import Block, Node
 from graph_compiler.schedule.simplify import Simplifier
 from graph_compiler.schedule.views import MOVES
@@ -308,23 +308,11 @@ class _Pairs:
         if made is None:
             return []
         flat = [n for v in made for n in ((v.low, v.high) if isinstance(v, Halves) else (v,))]
-        found = iter(self._spliced(text.module(flat), given, node))
+        found = iter(spliced(text.module(flat), given, self.nodes, node))
         return [
             WordHalves(next(found), next(found), v.type) if isinstance(v, Halves) else next(found)
             for v in made
         ]
-
-    def _spliced(self, text: str, given: Sequence[Node], node: Node) -> list[Node]:
-        """The results of a text's graph, whose nodes become this block's."""
-        module = parse_text(text)
-        inner = Simplifier(module).block(module.entry)
-        bound = dict(zip(inner.parameters, given))
-        for one in inner.nodes:
-            one.operands = [bound.get(operand, operand) for operand in one.operands]
-            if one.instruction is not None and node.instruction is not None:
-                one.instruction.metadata = node.instruction.metadata
-        self.nodes += inner.nodes
-        return [bound.get(result, result) for result in inner.results]
 
     def _apart(self, whole: Node, type: str) -> WordHalves:
         """Both halves of what lies in memory."""
