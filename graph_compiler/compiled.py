@@ -286,6 +286,7 @@ def _plans(
     """The graph's tile IR by the first plan, and what makes it by the others that the options have
     tried, where these differ, by name."""
     from graph_compiler.lower.assemble import planned
+    from graph_compiler.lower.grouped_tables import GroupTables
     from graph_compiler.lower.limits import plans
     from graph_compiler.lower.rewritten import rewritten_graph
     from graph_compiler.storage.forwarded_stores import ForwardStores
@@ -300,7 +301,7 @@ def _plans(
         made = planned(graph, target, options, kernels, limits)
         kernel = made.kernel
         if options.optimisation >= _TRIED:
-            kernel = ForwardStores().run(kernel)
+            kernel = GroupTables().run(ForwardStores().run(kernel))
         kernel = DropUnread().run(kernel)
         if options.optimisation >= _TRIED:
             kernel = KeepLoads().run(kernel)

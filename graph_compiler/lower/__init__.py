@@ -9,7 +9,8 @@
 3. For the two cores of a logical core `cores` divides the steps; `participants` has the ranks.
 4. `control` emits each step into a kernel's builder (`device`): by `nests`, `products`, `movement`,
    or `groups` of fused steps. `kernels` inserts the tile IR of NKI kernels that the graph calls.
-5. `in_turns` mixes the operations of steps that keep different engines busy. Where that is faster,
+5. `in_turns` mixes the operations of steps that keep different engines busy, `grouped_tables` has
+   functions of one activation table come together in loops. Where that is faster,
    `early_tables` loads activation tables, and `busy_tensor` multiplies, while engines would wait;
    `estimated_times` says when they do.
 
