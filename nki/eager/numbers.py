@@ -85,7 +85,7 @@ class EagerNumbers:
             return -1
         places = {at: _place(values[at], storages[at], arguments[at]) for at in storages}
         if row in COPIES and _copies(instruction, arguments):
-            return self._copy(core, places[0], places[1])
+            return self._memories.copy(core, places[0], places[1])
         number = self._numbering.of(
             *fixed_key(instruction),
             self._depends_on(core),
@@ -102,14 +102,6 @@ class EagerNumbers:
         for position in row.register_writes:
             self._set(core, instruction, values[position], number)
         return number
-
-    def _copy(self, core: int, target: MemoryPlace, source: MemoryPlace) -> int:
-        """Copy a tile as it is; the number of what is in it."""
-        if target == source:
-            return -1
-        tile = self._memories.tile(core, *source)
-        self._memories.put(core, target, tile)
-        return tile.number
 
     def _depends_on(self, core: int) -> int:
         scopes = self._scopes.get(core)

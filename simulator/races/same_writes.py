@@ -155,7 +155,8 @@ class SameWrites:
             return
         core = self._core(step)
         if self._form(template).copies and len(operands) == 2:
-            self._number[step] = self._copy(core, operands)
+            target, source = map(self._box, operands)
+            self._number[step] = self._memories.copy(core, target, source)
             return
         number = self._numbering.of(
             self._form(template).fixed,
@@ -176,15 +177,6 @@ class SameWrites:
         for place, operand in enumerate(filter(self._is_written, operands)):
             memory, shared, box = self._box(operand)
             self._memories.write(core, memory, shared, box, self._numbering.of(place, number))
-
-    def _copy(self, core: int, operands: range) -> int:
-        """Copy a tile as it is; the number of what is in it."""
-        target, source = map(self._box, operands)
-        if target == source:
-            return -1
-        tile = self._memories.tile(core, *source)
-        self._memories.put(core, target, tile)
-        return tile.number
 
     def _operands_read(
         self, core: int, instruction: Instruction, operands: range

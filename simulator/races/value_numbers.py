@@ -330,6 +330,14 @@ class Memories:
         ]
         self._place(core, place, pieces)
 
+    def copy(self, core: int, target: MemoryPlace, source: MemoryPlace) -> int:
+        """A core copies a tile as it is: the number of what is in it; -1 where it stays."""
+        if target == source:
+            return -1
+        tile = self.tile(core, *source)
+        self.put(core, target, tile)
+        return tile.number
+
     def _place(self, core: int, place: MemoryPlace, pieces: Sequence[Piece]) -> None:
         memory, shared, box = place
         contents = (self._since if shared else self._own).setdefault(core, {})

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from simulator.memory import LINE
-from simulator.native.codegen.text import WORD, FunctionText, Value
+from simulator.native.codegen.text import FALSE, WORD, FunctionText, Value
 
 Member = TypeVar("Member")
 
@@ -201,18 +201,8 @@ class StructureText(FunctionText):
 
     def call_address(self, function: Value, *arguments: Value) -> None:
         """Call a function without a result at an address."""
-        given = ", ".join(f"{value.type} {value.text}" for value in arguments)
-        self.line(f"call void {function.text}({given})")
-
-    def call_intrinsic(self, name: str) -> None:
-        """Call an intrinsic without arguments and result."""
-        self._declarations[name] = f"declare void @{name}()"
-        self.line(f"call void @{name}()")
+        self.line(f"call void {function.text}({', '.join(value.typed for value in arguments)})")
 
     def fill_bytes(self, pointer: Value, value: int, count: Value) -> None:
         """Set a range of bytes to a value, -128 to 127."""
-        function = "@llvm.memset.p0.i64"
-        self._declarations[function] = f"declare void {function}(ptr, i8, i64, i1)"
-        self.line(
-            f"call void {function}(ptr {pointer.text}, i8 {value}, i64 {count.text}, i1 false)"
-        )
+        self.perform("llvm.memset.p0.i64", pointer, self.constant("i8", value), count, FALSE)

@@ -38,6 +38,11 @@ class Value:
         return type_text(self.element, self.width)
 
     @property
+    def typed(self) -> str:
+        """As an argument: the type, then the value."""
+        return f"{self.type} {self.text}"
+
+    @property
     def is_constant(self) -> bool:
         return not self.text.startswith("%")
 
@@ -98,6 +103,9 @@ class Value:
 
     def __rshift__(self, other: Value | int) -> Value:
         return self._binary("ashr", other)
+
+
+FALSE = Value("false", "i1")
 
 
 def type_text(element: str, width: int) -> str:
@@ -208,20 +216,18 @@ class FunctionText:
         if value.element == element:
             return value
         target = type_text(element, value.width)
-        return self._assign(
-            f"{operation} {value.type} {value.text} to {target}", element, value.width
-        )
+        return self._assign(f"{operation} {value.typed} to {target}", element, value.width)
 
     def reinterpret(self, value: Value, element: str, width: int) -> Value:
         """The same bits as other lanes."""
         target = type_text(element, width)
-        return self._assign(f"bitcast {value.type} {value.text} to {target}", element, width)
+        return self._assign(f"bitcast {value.typed} to {target}", element, width)
 
     def splat(self, scalar: Value, width: int) -> Value:
         """A scalar in every lane."""
         target = type_text(scalar.element, width)
         first = self._assign(
-            f"insertelement {target} poison, {scalar.type} {scalar.text}, i32 0",
+            f"insertelement {target} poison, {scalar.typed}, i32 0",
             scalar.element,
             width,
         )
@@ -231,8 +237,7 @@ class FunctionText:
         """Lanes of two vectors; those of `right` count on from the width of `left`."""
         mask = ", ".join(f"i32 {lane}" for lane in lanes)
         return self._assign(
-            f"shufflevector {left.type} {left.text}, {right.type} {right.text}, "
-            f"<{len(lanes)} x i32> <{mask}>",
+            f"shufflevector {left.typed}, {right.typed}, <{len(lanes)} x i32> <{mask}>",
             left.element,
             len(lanes),
         )
@@ -240,21 +245,18 @@ class FunctionText:
     # Arithmetic
 
     def binary(self, operation: str, left: Value, right: Value) -> Value:
-        return self._assign(
-            f"{operation} {left.type} {left.text}, {right.text}", left.element, left.width
-        )
+        return self._assign(f"{operation} {left.typed}, {right.text}", left.element, left.width)
 
     def unary(self, operation: str, value: Value) -> Value:
-        return self._assign(f"{operation} {value.type} {value.text}", value.element, value.width)
+        return self._assign(f"{operation} {value.typed}", value.element, value.width)
 
     def compare(self, operation: str, left: Value, right: Value) -> Value:
         """`fcmp olt`, `icmp eq`, ...: i1 lanes."""
-        return self._assign(f"{operation} {left.type} {left.text}, {right.text}", "i1", left.width)
+        return self._assign(f"{operation} {left.typed}, {right.text}", "i1", left.width)
 
     def select(self, condition: Value, chosen: Value, other: Value) -> Value:
         return self._assign(
-            f"select {condition.type} {condition.text}, {chosen.type} {chosen.text}, "
-            f"{other.type} {other.text}",
+            f"select {condition.typed}, {chosen.typed}, {other.typed}",
             chosen.element,
             chosen.width,
         )
@@ -264,27 +266,21 @@ class FunctionText:
         first = arguments[0]
         result = Value("", element or first.element, first.width)
         suffix = _mangled(first) if element is None else f"{_mangled(result)}.{_mangled(first)}"
-        function = f"@llvm.{name}.{suffix}"
-        types = ", ".join(argument.type for argument in arguments)
-        self._declarations[function] = f"declare {result.type} {function}({types})"
-        values = ", ".join(f"{argument.type} {argument.text}" for argument in arguments)
-        text = f"call {result.type} {function}({values})"
-        return self._assign(text, result.element, result.width)
+        return self.call(f"llvm.{name}.{suffix}", result.element, result.width, *arguments)
 
     def call(self, function: str, element: str, width: int, *arguments: Value) -> Value:
         """A call of a function whose result is of this type, such as an intrinsic of one CPU."""
-        result = type_text(element, width)
-        types = ", ".join(argument.type for argument in arguments)
-        self._declarations[function] = f"declare {result} @{function}({types})"
-        values = ", ".join(f"{argument.type} {argument.text}" for argument in arguments)
-        return self._assign(f"call {result} @{function}({values})", element, width)
+        text = self._called(function, type_text(element, width), arguments)
+        return self._assign(text, element, width)
 
     def perform(self, function: str, *arguments: Value) -> None:
         """A call of a function without a result."""
+        self._lines.append("  " + self._called(function, "void", arguments))
+
+    def _called(self, function: str, result: str, arguments: Sequence[Value]) -> str:
         types = ", ".join(argument.type for argument in arguments)
-        self._declarations[function] = f"declare void @{function}({types})"
-        values = ", ".join(f"{argument.type} {argument.text}" for argument in arguments)
-        self._lines.append(f"  call void @{function}({values})")
+        self._declarations[function] = f"declare {result} @{function}({types})"
+        return f"call {result} @{function}({', '.join(argument.typed for argument in arguments)})"
 
     # Memory
 
@@ -309,14 +305,14 @@ class FunctionText:
         return self._assign(f"load {type_}, ptr {pointer.text}, align 1", element, width)
 
     def store(self, value: Value, pointer: Value) -> None:
-        self._lines.append(f"  store {value.type} {value.text}, ptr {pointer.text}, align 1")
+        self._lines.append(f"  store {value.typed}, ptr {pointer.text}, align 1")
 
     def store_past_caches(self, value: Value, pointer: Value, align: int) -> None:
         """Store what is not read soon where it takes no room in the caches. Other threads see it
         for certain behind a `fence` of this one."""
         self._declarations["!0"] = "!0 = !{i32 1}"
         self._lines.append(
-            f"  store {value.type} {value.text}, ptr {pointer.text}, align {align}, !nontemporal !0"
+            f"  store {value.typed}, ptr {pointer.text}, align {align}, !nontemporal !0"
         )
 
     def fence(self) -> None:
@@ -325,12 +321,12 @@ class FunctionText:
 
     def insert(self, vector: Value, scalar: Value, lane: int) -> Value:
         """The vector with another element in a lane."""
-        text = f"insertelement {vector.type} {vector.text}, {scalar.type} {scalar.text}, i32 {lane}"
+        text = f"insertelement {vector.typed}, {scalar.typed}, i32 {lane}"
         return self._assign(text, vector.element, vector.width)
 
     def extract(self, vector: Value, lane: int) -> Value:
         """The element in a lane."""
-        text = f"extractelement {vector.type} {vector.text}, i32 {lane}"
+        text = f"extractelement {vector.typed}, i32 {lane}"
         return self._assign(text, vector.element, 0)
 
     def load_apart(
@@ -356,11 +352,8 @@ class FunctionText:
     def prefetch(self, pointer: Value, write: bool = False, near: bool = True) -> None:
         """A hint that memory will be read, or written; it may lie anywhere. Not `near`: not before
         much else that the first-level cache is to keep."""
-        function = "@llvm.prefetch.p0"
-        self._declarations[function] = f"declare void {function}(ptr, i32, i32, i32)"
-        self._lines.append(
-            f"  call void {function}(ptr {pointer.text}, i32 {int(write)}, i32 {2 + near}, i32 1)"
-        )
+        options = (self.constant("i32", number) for number in (write, 2 + near, 1))
+        self.perform("llvm.prefetch.p0", pointer, *options)
 
     def load_where(self, mask: Value, pointer: Value, element: str) -> Value:
         """A vector whose lanes are read where the mask holds, else 0."""
@@ -371,14 +364,8 @@ class FunctionText:
 
     def store_where(self, mask: Value, value: Value, pointer: Value) -> None:
         """Write the lanes for which the mask holds."""
-        function = f"@llvm.masked.store.{_mangled(value)}.p0"
-        self._declarations[function] = (
-            f"declare void {function}({value.type}, ptr, i32, {mask.type})"
-        )
-        self._lines.append(
-            f"  call void {function}({value.type} {value.text}, ptr {pointer.text}, i32 1, "
-            f"{mask.type} {mask.text})"
-        )
+        function = f"llvm.masked.store.{_mangled(value)}.p0"
+        self.perform(function, value, pointer, self.constant("i32", 1), mask)
 
     def store_first(self, value: Value, pointer: Value, count: int) -> None:
         """Write the first lanes. A lane alone is written as a scalar: LLVM 22, for AVX-512, makes a
@@ -400,12 +387,7 @@ class FunctionText:
 
     def copy_bytes(self, target: Value, source: Value, count: Value) -> None:
         """Copy bytes between ranges that are disjoint or equal."""
-        function = "@llvm.memcpy.p0.p0.i64"
-        self._declarations[function] = f"declare void {function}(ptr, ptr, i64, i1)"
-        self._lines.append(
-            f"  call void {function}(ptr {target.text}, ptr {source.text}, i64 {count.text}, "
-            "i1 false)"
-        )
+        self.perform("llvm.memcpy.p0.p0.i64", target, source, count, FALSE)
 
     # Control flow
 

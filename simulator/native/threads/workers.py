@@ -49,7 +49,7 @@ def _wait(f: StructureText, holds: Callable[[], Value], team: StructureAt) -> No
     f.open(rest)
     level = GENERATING.get()
     if level is not None and level.pause:
-        f.call_intrinsic(level.pause)
+        f.perform(level.pause)
     f.jump(look)
     f.open(give_way)
     f.value(f"call i32 {team.get('yield', 'ptr').text}()", "i32")
