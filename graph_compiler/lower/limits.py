@@ -35,6 +35,9 @@ class PlanLimits:
     `elements`: elements of a batch that go through a group together. Each transfer of more of them
     is longer, and fewer groups of them overlap.
 
+    `relaid`: elements of rows that memory has not up to which groups go along them. Whether these
+    are faster is close where rows are short.
+
     `alone`: the first core does all, where there are several.
 
     `asked`: what was compared with which limit."""
@@ -45,6 +48,7 @@ class PlanLimits:
     loaded: int = 1 << 30
     transposed: int = 1 << 30
     elements: int = 4
+    relaid: int = 1 << 30
     alone: bool = False
     asked: set[tuple[str, int]] = field(default_factory=set)
 
@@ -57,7 +61,10 @@ class PlanLimits:
         """
         usual, names = (
             PlanLimits(),
-            ("right", "resident", "repeated", "loaded", "transposed", "elements", "alone"),
+            (
+                *("right", "resident", "repeated", "loaded", "transposed", "elements"),
+                *("relaid", "alone"),
+            ),
         )
         found = {name: getattr(self, name) for name in names}
         changed = [f"{n} {v}" for n, v in found.items() if v != getattr(usual, n)]
@@ -90,6 +97,10 @@ class PlanLimits:
     def together(self, elements: int) -> int:
         """How many of so many elements of a batch go through a group together."""
         return elements if self._within("elements", elements) else self.elements
+
+    def relays(self, elements: int) -> bool:
+        """Whether a group goes along rows of so many elements that memory has not."""
+        return self._within("relaid", elements)
 
     def _within(self, limit: str, size: int) -> bool:
         self.asked.add((limit, size))
@@ -142,6 +153,7 @@ def plans(cores: int = 1) -> tuple[PlanLimits, ...]:
     small, large, most = 8 << 10, 72 << 10, 128 << 10
     ways = (
         PlanLimits(),
+        PlanLimits(relaid=0),
         PlanLimits(repeated=6),
         PlanLimits(right=large, resident=most),
         PlanLimits(right=large),

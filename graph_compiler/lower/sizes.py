@@ -30,6 +30,12 @@ multiplies by an identity matrix (SDK nki/api/nki.isa.rst#nki.isa.nc_transpose).
 SUMS = BANK // dtypes.DTYPES["float32"].size
 """Columns of fp32 sums in a bank of PSUM: what the tensor engine writes at a time."""
 
+FLOATS = {2: "bfloat16", 4: "float32"}
+"""As what elements pass through the tensor engine bit for bit, by their bytes."""
+
+WORDS = {2: "uint16", 4: "uint32"}
+"""As what they leave PSUM."""
+
 DTYPES: dict[str, str] = {
     name: "uint8" if name == "pred" else row.dtype
     for name, row in PRIMITIVE_TYPES.items()

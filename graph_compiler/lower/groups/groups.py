@@ -30,9 +30,10 @@ from graph_compiler.lower.groups.members import (
     nest_of,
     product_counts,
 )
+from graph_compiler.lower.groups.relaid import relaid_steps
 from graph_compiler.lower.groups.resident_rows import joined_elements
 from graph_compiler.lower.groups.rows import RowGroupEmitter
-from graph_compiler.lower.groups.savings import saved_ns
+from graph_compiler.lower.groups.savings import apart_ns, group_ns, saved_ns
 from graph_compiler.lower.nests.nest import axes_of
 from graph_compiler.lower.products.computed_operands import is_computed
 from graph_compiler.lower.products.convolution import ConvolutionStep
@@ -70,6 +71,8 @@ class Group:
     `read` those that it reads before."""
 
     counts: tuple[int, ...]
+    relaid: bool = False
+    """Whether nests may write what memory has in other rows, and rows are loaded by themselves."""
     members: list[Member] = field(default_factory=list)
     skipped: list[Any] = field(default_factory=list)
     """Steps between the members, which are to come before all of them."""
@@ -119,7 +122,8 @@ class Group:
         if target.by_row and target.buffer in self.apart:
             return False
         if not target.by_row:
-            if not isinstance(member, RowProduct) or target.buffer in self.written | self.read:
+            some = self.relaid or isinstance(member, RowProduct)
+            if not some or target.buffer in self.written | self.read:
                 return False
         forms: dict[Buffer, tuple[int, str]] = {}
         for use in (target, *reads):
@@ -136,7 +140,8 @@ class Group:
             elif not use.by_row and use.buffer is target.buffer:
                 return False
         found = [target, *reads] if isinstance(member, RowNest) else reads
-        if self.members and not any(use.by_row and use.buffer in self.steps for use in found):
+        alone = self.relaid or not self.members
+        if not alone and not any(use.by_row and use.buffer in self.steps for use in found):
             return False
         for use in (target, *reads):
             if use.by_row:
@@ -238,6 +243,11 @@ def grouped(device: DeviceProgram, steps: Sequence[Any], uses: Counter[Buffer]) 
         while run < len(steps) and is_member(steps[run]):
             run += 1
         found = _best(device, steps[position:run], uses) if run > position else None
+        relaid = _relaid(device, steps[position:run], uses)
+        if relaid is not None and relaid[0] > (0.0 if found is None else saved_ns(found)):
+            yield relaid[1]
+            position += relaid[2]
+            continue
         if found is None:
             if not is_computed(device, steps[position], steps[position + 1 :], uses):
                 yield steps[position]
@@ -264,6 +274,27 @@ def _best(
                 if saved > 0 and (best is None or saved > best[0]):
                     best = saved, rows
     return None if best is None else best[1]
+
+
+def _relaid(
+    device: DeviceProgram, steps: Sequence[Any], uses: Counter[Buffer]
+) -> tuple[float, RowGroupEmitter, int] | None:
+    """The group of most steps in another order of dimensions, how many ns it saves, and how many
+    steps it stands for."""
+    for some in relaid_steps(device, steps, uses) if steps else ():
+        (first, *others) = some.steps
+        for start in members_of(device, first, some.counts):
+            group = _grown(device, start, others, some.counts, relaid=True)
+            if group is None or len(group.members) < len(some.steps) or group.skipped:
+                continue
+            rows = RowGroupEmitter(device, group, uses)
+            if not rows.fits() or rows.joined > 1:
+                continue
+            saved = apart_ns(device, steps[: some.number]) - group_ns(rows)
+            longest = max(member.elements for member in group.members)
+            if saved > 0 and device.limits.relays(longest):
+                return saved, rows, some.number
+    return None
 
 
 def _fitting(
@@ -301,9 +332,10 @@ def _grown(
     steps: Sequence[Any],
     counts: tuple[int, ...],
     most: int = _WINDOW,
+    relaid: bool = False,
 ) -> Group | None:
     """The group of a first member and of steps that follow, of so many at most."""
-    group = Group(counts)
+    group = Group(counts, relaid)
     if not group.takes(start):
         return None
     waiting: list[Any] = []

@@ -40,6 +40,7 @@ from graph_compiler.lower.nests.operands import (
 )
 from graph_compiler.lower.nests.plans import tiling_room, types_of
 from graph_compiler.lower.nests.row_folds import Folding
+from graph_compiler.lower.nests.turned import WideColumns
 from graph_compiler.lower.products.depths import depth_by_dma
 from graph_compiler.lower.products.sides import Sides
 from graph_compiler.schedule.steps import item_size
@@ -72,6 +73,7 @@ class RowGroupEmitter(ResidentRows):
         self.masked: MaskedColumns | None = None
         self.seen: int | None = None
         self.loaded: dict[Any, NkiTensor] = {}
+        self.beside_tiles: dict[Any, NkiTensor] = {}
         self.common: dict[int, dict[Any, Known]] = {}
 
     def _tiling(self, member: RowNest) -> Tiling:
@@ -395,7 +397,8 @@ class RowGroupEmitter(ResidentRows):
                 offsets.append(place.offset // item_size(type))
             else:
                 runs = None if initial or self.joined == 1 else member.runs(operand)
-                stored = StoredOperand(device, place, type, runs)
+                wide = WideColumns(tile.start, self.count, self.beside_tiles)
+                stored = StoredOperand(device, place, type, runs, wide)
                 again = operand > 0 and not initial and self.is_read_again(member, operand)
                 operands.append(LoadedOperand(stored, tile.loaded) if again else stored)
                 offsets.append(0 if initial else member.start(operand, tile.index, tile.start))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graph_compiler.lower.groups.members import RowNest, RowProduct, folded_by_makers, is_column
 from graph_compiler.lower.groups.moments import moments
@@ -18,6 +18,7 @@ from graph_compiler.schedule.views import Buffer
 from isa.enums import Engine
 
 if TYPE_CHECKING:
+    from graph_compiler.lower.device import DeviceProgram
     from graph_compiler.lower.groups.rows import RowGroupEmitter
 
 ROUND_TRIP = 4000.0
@@ -34,10 +35,47 @@ def saved_ns(rows: RowGroupEmitter) -> float:
     """About how many ns are saved: the steps one by one less the group. Products take the tensor
     engine as long in it as alone, but for tiles of few rows. Both other engines share the nests
     around products."""
+    return _steps_ns(rows) - group_ns(rows)
+
+
+def apart_ns(device: DeviceProgram, steps: Sequence[Any]) -> float:
+    """About how many ns nests take one by one, of which some read what others make."""
+    made: set[Buffer] = set()
+    found = 0.0
+    for step in steps:
+        found += nest_ns(device, step.kernel) + ROUND_TRIP * (not made.isdisjoint(step.reads))
+        made.update(step.writes)
+    return found
+
+
+def _steps_ns(rows: RowGroupEmitter) -> float:
+    """About how many ns longer the steps of a group take by themselves than products alone."""
+    group, device = rows.group, rows.device
+    blocks = rows.tiles(rows.each if rows.together else 1)
+    apart = 0.0
+    found: set[Buffer] = set()
+    for member in group.members:
+        apart += ROUND_TRIP * (not found.isdisjoint(member.reads))
+        found.update(use.buffer for use in member.uses if use.by_row)
+        if isinstance(member, RowNest):
+            apart += nest_ns(device, member.loop)
+            continue
+        apart -= _of_few_rows(rows, member, blocks)
+        target, left, _ = member.uses
+        for use in (target, left):
+            if use.buffer in group.written and use.by_row:
+                run = (use.high - use.low + 1) * item_size(use.type)
+                one = _transfer_ns(rows, run)
+                apart += blocks * max(one, device.target.dma_trigger_static_ns.value)
+    return apart + LEFT_ON_CHIP * rows.leaves()
+
+
+def group_ns(rows: RowGroupEmitter) -> float:
+    """About how many ns a group takes, but for its products."""
     group, device = rows.group, rows.device
     each = rows.each if rows.together else 1
     blocks = rows.tiles(each)
-    apart = vector = scalar = transfers = fixed = 0.0
+    vector = scalar = transfers = fixed = 0.0
     summed = folded_by_makers(group.members, ())
     products = any(isinstance(member, RowProduct) for member in group.members)
     squared: set[int] = set()
@@ -45,21 +83,10 @@ def saved_ns(rows: RowGroupEmitter) -> float:
     if not rows.together:
         squared.update(moments(device, group.members).values())
         columns.update(n for n, one in enumerate(group.members) if is_column(one))
-    found: set[Buffer] = set()
     for number, (member, tiling) in enumerate(zip(group.members, rows.tilings)):
-        apart += ROUND_TRIP * (not found.isdisjoint(member.reads))
-        found.update(use.buffer for use in member.uses if use.by_row)
-        if isinstance(member, RowProduct):
-            apart -= _of_few_rows(rows, member, blocks)
-            target, left, _ = member.uses
-            for use in (target, left):
-                if use.buffer in group.written and use.by_row:
-                    run = (use.high - use.low + 1) * item_size(use.type)
-                    one = _transfer_ns(rows, run)
-                    apart += blocks * max(one, device.target.dma_trigger_static_ns.value)
+        if not isinstance(member, RowNest):
             continue
         assert tiling is not None
-        apart += nest_ns(device, member.loop)
         sizes = [
             0 if place.buffer in rows.resident else item_size(type)
             for place, type in zip(member.places, types_of(member.loop))
@@ -71,7 +98,7 @@ def saved_ns(rows: RowGroupEmitter) -> float:
             here, there = (0, 0) if number in summed else passes_of_engines(member.loop)
         if number in squared:
             here = 0
-        price = cost(own, operands, here, device.target)
+        price = cost(own, operands, here, device.target, beside=rows.count)
         again = _read_again(rows, member, operands)
         vector += blocks * price.engines / (rows.each if number in columns else 1)
         scalar += blocks * cost(own, operands, there, device.target).engines
@@ -81,8 +108,7 @@ def saved_ns(rows: RowGroupEmitter) -> float:
             transfers -= blocks * cost(own, alone, 0, device.target).transfers * part
         fixed += min(blocks, _EXPOSED) * price.fixed  # tiles of rows overlap
     transfers += sum(_moving(rows, buffer) for buffer in rows.resident if buffer not in rows.inside)
-    apart += LEFT_ON_CHIP * rows.leaves()
-    return apart - Price(max(vector, scalar), transfers, fixed).total
+    return Price(max(vector, scalar), transfers, fixed).total
 
 
 def _read_again(rows: RowGroupEmitter, member: RowNest, sizes: Sequence[int]) -> dict[int, float]:

@@ -22,7 +22,7 @@ from graph_compiler.lower.nests.permutation import (
     partitions_of,
     parts_of,
 )
-from graph_compiler.lower.sizes import BANK
+from graph_compiler.lower.sizes import BANK, FLOATS, WORDS
 from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
 
@@ -31,12 +31,6 @@ _BOXES = 32
 
 _FREE = 4
 """Free dimensions of an operand at most."""
-
-_FLOATS = {2: "bfloat16", 4: "float32"}
-"""As what elements pass through the tensor engine, by their bytes."""
-
-_BITS = {2: "uint16", 4: "uint32"}
-"""As what they leave PSUM."""
 
 
 def emit_permuted(
@@ -206,7 +200,7 @@ class _BoxMover:
         device, plan = self.device, self.plan
         loaded, stored = plan.loaded, plan.stored
         width = self.plan.form.sizes[TARGET]
-        dtype, bits = _FLOATS[width], _BITS[width]
+        dtype, bits = FLOATS[width], WORDS[width]
         value = _as(value, dtype)
         done = device.tile(
             (partitions_of(sizes, stored), _width(wanted)), self.operands[TARGET].dtype

@@ -142,11 +142,25 @@ class Nest:
         def visit(tile: NestTile) -> None:
             pattern = full_pattern(tiling, tile, 0)
             room = None if self.in_place else self.output.room(pattern, tile.offsets[0])
+            if room is not None and self._loads_into(tiling, tile, room):
+                self.output.keep(room, pattern, tile.offsets[0])
+                return
             value = self.value(tiling, tile, room)
             whole = to_sizes(as_tile(value, tile.sizes, self.type), tile.sizes)
             self.output.keep(whole, pattern, tile.offsets[0])
 
         each_tile(self.device.builder, tiling, visit, offsets=offsets, rolled=rolled, arrive=load)
+
+    def _loads_into(self, tiling: Tiling, tile: NestTile, room: NkiTensor) -> bool:
+        """Load what a copy has straight into the rows where it stays; whether that is possible."""
+        (source, *_) = [*self.leaves, None]
+        if not is_move(self.loop) or self.output.is_stored or not isinstance(source, StoredOperand):
+            return False
+        pattern = full_pattern(tiling, tile, 1)
+        if any(step <= 0 for step, count in pattern if count > 1) or overlaps(pattern):
+            return False
+        source.load(room, pattern, tile.offsets[1])
+        return True
 
     def _of_two_dimensions(self, tiling: Tiling) -> Nest:
         """The nest whose operands have two dimensions along partitions."""
@@ -208,10 +222,12 @@ class Nest:
         def visit(tile: NestTile) -> None:
             pattern = full_pattern(tiling, tile, 1)
             again = overlaps(pattern) and run_of(pattern) * size < short
-            move = source.leaf if by_way or again else source.elements
+            target = full_pattern(tiling, tile, 0)
+            turned = source.turned_tile(pattern) or output.turned_tile(target)
+            move = source.leaf if by_way or again or turned else source.elements
             value = move(pattern, tile.offsets[1])
             value = nl.copy(value) if again else value  # in runs
-            output.keep(value, full_pattern(tiling, tile, 0), tile.offsets[0])
+            output.keep(value, target, tile.offsets[0])
 
         each_tile(self.device.builder, tiling, visit, offsets=offsets)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any, NamedTuple
 
+from graph_compiler.lower.nests.turned import TurnedPrice, even, turned_ns, turned_tile
 from graph_compiler.lower.sizes import PARTITIONS
 from graph_compiler.schedule.views import collapsed
 from isa.enums import Engine
@@ -202,11 +203,6 @@ def divisor(count: int, most: int = PARTITIONS) -> int:
     return next(rows for rows in range(min(count, most), 0, -1) if count % rows == 0)
 
 
-def even(count: int, most: int) -> int:
-    """What each of the fewest parts of at most so many has, about alike."""
-    return -(-count // -(-count // most))
-
-
 def _even_block(count: int, most: int) -> int:
     """The size of the fewest blocks of at most `most`, about alike and in steps of 16."""
     blocks = -(-count // most)
@@ -259,13 +255,17 @@ def cost(
     target: Target,
     across: float = 0.0,
     moved: bool = False,
+    turned: bool = True,
+    beside: int = 0,
 ) -> Price:
     """What tiles take. `sizes`: bytes of an element of each operand, 0 of those that are on chip;
     `passes`: of engines over a tile's elements; `across`: ns for folding partitions; `moved`:
-    whether what is loaded is stored as it is, so that runs are those of both operands."""
+    whether what is loaded is stored as it is, so that runs are those of both operands; `turned`:
+    whether tiles are turned on chip where that is faster; `beside`: partitions of all tiles that
+    lie beside one another in memory."""
     if tiling.rest is not None:
         parts = [
-            cost(part, sizes, passes, target, across, moved)
+            cost(part, sizes, passes, target, across, moved, turned, beside)
             for part in (replace(tiling, rest=None), tiling.rest.tiling)
         ]
         return Price(*map(sum, zip(*parts)))
@@ -274,8 +274,9 @@ def cost(
     engines = tiles * (passes * elements / target.clock_ghz(Engine.vector) + 60 * passes)
     rolled = tiles > UNROLLED
     trigger = target.dma_trigger_dynamic_ns if rolled else target.dma_trigger_static_ns.value
-    transfers = 0.0
+    transfers = tensor = 0.0
     for operand, size in enumerate(sizes):
+        trigger_ns = trigger
         if not size:  # it stays on chip
             continue
         neighbours, own = _neighbours(tiling, operand, moved and not operand)
@@ -286,9 +287,26 @@ def cost(
         rate = target.dma_run_bytes_per_ns(run)
         descriptors = runs * (target.dma_descriptor_ns.value + run / rate)
         one = descriptors / engines_of(tiling.sizes[0], target)
-        transfers += repeats * max(one, trigger)
+        other = _turned_ns(tiling, operand, size, target, beside) if turned else None
+        if other is not None:
+            one, trigger_ns = other.transfers, trigger * other.number
+            engines += repeats * other.copies
+            tensor += repeats * other.tensor
+        transfers += repeats * max(one, trigger_ns)
+    engines = max(engines, tensor)
     reduced = tiling.partition.reduced and tiling.partition.count > 1
     return Price(engines, transfers, tiles * 100 + (across if reduced else 0))
+
+
+def _turned_ns(
+    tiling: Tiling, operand: int, size: int, target: Target, beside: int
+) -> TurnedPrice | None:
+    """What a tile takes whose elements of an operand are turned on chip; None of others."""
+    axes = (tiling.partition, *tiling.free)
+    steps = [axis.strides[operand] for axis in axes]
+    pattern = [(step, count if step else 1) for step, count in zip(steps, tiling.sizes)]
+    form = None if tiling.around is not None else turned_tile(target, pattern, size)
+    return None if form is None else turned_ns(target, form, size, operand > 0, beside)
 
 
 def _neighbours(tiling: Tiling, operand: int, moved: bool) -> tuple[int, int]:

@@ -14,8 +14,15 @@ import numpy as np
 
 import nki.language as nl
 from graph_compiler.lower.device import DeviceProgram, Pattern
+from graph_compiler.lower.nests.turned import (
+    TurnedTile,
+    WideColumns,
+    load_turned,
+    store_turned,
+    turned_tile,
+)
 from graph_compiler.lower.sizes import DTYPES
-from graph_compiler.schedule.steps import Place
+from graph_compiler.schedule.steps import Place, item_size
 from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
 
@@ -46,12 +53,13 @@ class NestOperand(Protocol):
 class StoredOperand(NamedTuple):
     """Elements of a type behind a place in HBM. `runs`: where partitions have two dimensions, how
     many have elements of the inner one, at the distance that a pattern says, and how far apart
-    those of the outer one are."""
+    those of the outer one are. `wide`: the tiles beside one another, where there are others."""
 
     device: DeviceProgram
     place: Place
     type: str
     runs: tuple[int, int] | None = None
+    wide: WideColumns | None = None
 
     @property
     def is_stored(self) -> bool:
@@ -79,6 +87,10 @@ class StoredOperand(NamedTuple):
         if backward:  # loaded as memory has them, or each element is a descriptor
             offset += sum(pattern[axis][0] * (pattern[axis][1] - 1) for axis in backward)
             pattern = [pattern[0], *((abs(stride), count) for stride, count in pattern[1:])]
+        if self.turned_tile(pattern) is not None:
+            tile = self.device.tile([count for _, count in pattern], self.dtype)
+            self.load(tile, pattern, offset)
+            return _turned(tile, backward)
         order = _order(pattern)
         if overlaps(pattern):
             whole = self.device.tile((pattern[0][1], _span(pattern)), self.dtype)
@@ -93,6 +105,20 @@ class StoredOperand(NamedTuple):
         tile = self.device.tile([pattern[axis][1] for axis in order], self.dtype)
         self._load(tile, [pattern[axis] for axis in order], offset)
         return _turned(tile.permute(_inverse(order)), backward)
+
+    def turned_tile(self, pattern: Pattern) -> TurnedTile | None:
+        """How elements are turned on chip; None of those that are moved as they are."""
+        if self.runs is not None:
+            return None
+        return turned_tile(self.device.target, pattern, item_size(self.type))
+
+    def load(self, tile: NkiTensor, pattern: Pattern, offset: Any) -> None:
+        """Have a tile of this form contain the elements."""
+        form = self.turned_tile(pattern)
+        if form is None:
+            self.device.copy(tile, self.elements(pattern, offset))
+        else:
+            load_turned(self, tile, form, offset)
 
     def _load(self, tile: NkiTensor, pattern: Pattern, offset: Any) -> None:
         """Load elements, whose rows may go down in memory: these are gathered by their places."""
@@ -115,6 +141,12 @@ class StoredOperand(NamedTuple):
         return tile.permute(_inverse(order))
 
     def keep(self, value: NkiTensor, pattern: Pattern, offset: Any) -> None:
+        form = self.turned_tile(pattern)
+        if form is not None:
+            plain = value.dtype == self.dtype and value.storage.memory is Memory.sbuf
+            value = value if plain else nl.copy(value, dtype=self.dtype)
+            store_turned(self, value, form, offset)
+            return
         order = _order(pattern)
         if order is not None:
             value, pattern = value.permute(order), [pattern[axis] for axis in order]
@@ -197,7 +229,8 @@ class LoadedOperand(NamedTuple):
         return False
 
     def leaf(self, pattern: Pattern, offset: Any) -> NkiTensor:
-        key = self.stored, tuple(pattern), offset
+        place = self.stored.place, self.stored.type, self.stored.runs
+        key = place, tuple(pattern), offset
         if key not in self.tiles:
             self.tiles[key] = self.stored.leaf(pattern, offset)
         return self.tiles[key]

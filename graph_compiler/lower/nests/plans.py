@@ -44,12 +44,13 @@ def _cheapest(
     sizes = [item_size(type) for type, _ in operands]
     room = tiling_room(loop)
     across, moved = _across_ns(loop), is_move(loop)
+    permuted = permutation_of(device, loop)
+    turned = permuted is None  # else boxes of elements are
     found = [
-        (cost(tiling, sizes, passes(loop), device.target, across, moved).total, tiling)
+        (cost(tiling, sizes, passes(loop), device.target, across, moved, turned).total, tiling)
         for tiling in tilings(axes, len(operands), room, partition_reduced)
     ]
     price, tiling = min(found, key=lambda item: item[0])
-    permuted = permutation_of(device, loop)
     return (price if permuted is None else min(price, permuted.ns)), tiling
 
 
