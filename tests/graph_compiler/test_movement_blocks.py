@@ -76,3 +76,28 @@ ENTRY e {{
     wanted = np.moveaxis(x, axes, range(len(axes)))[tuple(i.T)]
     np.testing.assert_array_equal(found, np.moveaxis(wanted, 0, -1))
     assert modelled_ns(compiled) < most * 1000
+
+
+@pytest.mark.parametrize("dims", [(64, 512), (7, 300), (5, 3, 1000)])
+def test_few_long_blocks_are_moved_in_parts(dims: tuple[int, ...]) -> None:
+    """As searches with beams take those that go on, each of 8 batches 4 of its own."""
+    sizes = ",".join(map(str, dims))
+    axes = ",".join(str(axis + 2) for axis in range(len(dims)))
+    module = parse_text(
+        f"""HloModule beams
+ENTRY e {{
+ x = f32[8,4,{sizes}] parameter(0)
+ i = s32[8,4,1] parameter(1)
+ ROOT r = f32[8,4,{sizes}] gather(x, i), offset_dims={{{axes}}}, collapsed_slice_dims={{1}},
+  start_index_map={{1}}, index_vector_dim=2, slice_sizes={{1,1,{sizes}}},
+  operand_batching_dims={{0}}, start_indices_batching_dims={{0}}
+}}"""
+    )
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((8, 4, *dims)).astype(np.float32)
+    i = rng.integers(0, 4, (8, 4)).astype(np.int32)
+    compiled = compile(module, "trn2")
+    (found,) = compiled(x, i[..., None])
+    np.testing.assert_array_equal(found, x[np.arange(8)[:, None], i])
+    bytes_ns = 2 * x.nbytes / TARGETS["trn2"].dma_bytes_per_ns
+    assert modelled_ns(compiled) < 1.6 * bytes_ns + 30e3  # one engine in four moved them: 370 us

@@ -7,6 +7,7 @@ transfers).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ import nki.language as nl
 from graph_compiler.host_kernels.movement import DynamicCopy
 from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.movement.tables import look_up, table_of
-from graph_compiler.lower.nests.nest import PARTITIONS, numbers
+from graph_compiler.lower.nests.nest import PARTITIONS, engines_of, numbers
 from graph_compiler.lower.sizes import DTYPES
 from graph_compiler.schedule.steps import Place, place_of
 from graph_compiler.schedule.views import collapsed
@@ -73,17 +74,19 @@ def emit_dynamic_copy(device: DeviceProgram, step: DynamicCopy, words: Sequence[
         count, a, b, c = last
         for start in range(0, count, PARTITIONS):
             size = min(PARTITIONS, count - start)
+            parts, apart = mover.divided(size)
             indices = [
-                index_of(device, place, type, size, c, index + start * c)
+                index_of(device, place, type, size, c, index + start * c, parts)
                 for place, type in zip(starts, types)
             ]
             distance = clamped(indices, scales, room)
-            if a:
-                steps = device.constant(np.arange(count, dtype=np.int32) * a)
-                own = index_of(device, Place(steps), "s32", size, 1, start)
+            if a or parts > 1:
+                ahead = np.add.outer(np.arange(count) * a, np.arange(parts) * apart)
+                steps = Place(device.constant(ahead.astype(np.int32).reshape(-1)))
+                own = index_of(device, steps, "s32", size * parts, 1, start * parts)
                 distance = nl.add(distance, own)
             most = sum(scale * last for scale, last in zip(scales, room)) + a * (count - 1)
-            mover.many(distance, most, size, at, to + start * b, b)
+            mover.many(distance, most, (size, parts), at, to + start * b, b)
 
     rows(outer, 0, 0, 0)
 
@@ -94,15 +97,25 @@ def one_after_another(device: DeviceProgram, count: int) -> Iterator[Any]:
 
 
 def index_of(
-    device: DeviceProgram, place: Place, type: str, rows: int, stride: int = 0, offset: Any = 0
+    device: DeviceProgram,
+    place: Place,
+    type: str,
+    rows: int,
+    stride: int = 0,
+    offset: Any = 0,
+    parts: int = 1,
 ) -> NkiTensor:
-    """Start indices of rows, [rows, 1], as int32."""
+    """Start indices of rows, [rows * parts, 1], as int32: each is that of so many parts."""
     if stride < 0:  # elements of one row may go down, rows may not
         transposed = place_of(device.buffer(type, (rows,)))
         source = device.elements(place, type, [(1, 1), (stride, rows)], offset)
         device.copy(device.elements(transposed, type, [(1, 1), (1, rows)]), source)
         place, stride, offset = transposed, 1, 0
-    return indices_of(device, place, type, [(stride, rows), (0, 1)], offset)
+    if parts == 1:
+        return indices_of(device, place, type, [(stride, rows), (0, 1)], offset)
+    tile = device.tile((rows * parts, 1), DTYPES[type])
+    device.copy(tile, device.elements(place, type, [(stride, rows), (0, parts), (0, 1)], offset))
+    return tile if DTYPES[type] == "int32" else nl.copy(tile, dtype="int32")
 
 
 def indices_of(
@@ -182,12 +195,42 @@ class _BlockMover:
 
         each(outer, at, to)
 
-    def many(self, distance: NkiTensor, most: int, rows: int, at: Any, to: Any, step: int) -> None:
-        """Blocks of rows at the distances of a tile, up to `most`, one row a partition."""
+    def divided(self, rows: int) -> tuple[int, int]:
+        """In how many parts the blocks of so many rows are moved, each by a partition of its own,
+        and how far apart these are: in as many as take least, since partitions share out the DMA
+        engines."""
+        count, step, _ = self.axes[0]
+        run = 1
+        for size, outside, _ in reversed(self.axes[1:]):
+            if outside != run:
+                break
+            run *= size
+        elements = math.prod(size for size, _, _ in self.axes)
+        target = self.device.target
+
+        def cost(parts: int) -> float:
+            one = run * (count // parts) if step == run else run
+            each = target.dma_descriptor_ns.value
+            each += one * self.size / target.dma_run_bytes_per_ns(one * self.size)
+            return rows * (elements // one) * each / engines_of(rows * parts, target)
+
+        found = [n for n in range(1, PARTITIONS // rows + 1) if count % n == 0]
+        parts = min(found, key=cost)
+        return parts, count // parts * step
+
+    def many(
+        self, distance: NkiTensor, most: int, rows: tuple[int, int], at: Any, to: Any, step: int
+    ) -> None:
+        """Blocks of rows at the distances of a tile, up to `most`; each row has so many parts, and
+        a partition one of them."""
         device = self.device
         inner: list[Axis] = []
         left = _BLOCK // self.size
+        several, parts = rows
         outer = list(self.axes)
+        whole, along, between = outer[0]
+        outer[0] = whole // parts, along, between
+        most += (parts - 1) * (whole // parts) * along
         while outer and len(inner) < 3 and outer[-1][0] <= left:
             inner.insert(0, outer.pop())
             left //= inner[0][0]
@@ -208,11 +251,14 @@ class _BlockMover:
                 piece([part, *inner], at + first * a, to + first * b)
 
         def piece(axes: list[Axis], at: Any, to: Any) -> None:
-            tile = device.tile((rows, *[count for count, _, _ in axes]), DTYPES[self.type])
+            tile = device.tile(
+                (several * parts, *[count for count, _, _ in axes]), DTYPES[self.type]
+            )
             pattern = [(1, most + 1), *[(a, count) for count, a, _ in axes]]
             blocks = device.elements(self.array, self.type, pattern, at)
             device.copy(tile, blocks.vector_select(0, distance))
-            back = [(step, rows), *[(b, count) for count, _, b in axes]]
+            around = [(step, several), (between * (whole // parts), parts)]
+            back = [*(around if parts > 1 else around[:1]), *[(b, count) for count, _, b in axes]]
             device.copy(device.elements(self.block, self.type, back, to), tile)
 
         each(outer, at, to)
