@@ -7,6 +7,7 @@ become 32-bit ones, and of results the low bits stay.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
@@ -36,6 +37,11 @@ _BELOW = 1 - 2.0**-_EXACT_BITS
 def filled(like: NkiTensor, value: Any, dtype: str) -> NkiTensor:
     """A tile of one number."""
     return nl.full(like.shape, value, dtype=dtype, buffer=nl.sbuf)
+
+
+def _same_everywhere(x: NkiTensor, number: Any, dtype: str) -> NkiTensor:
+    """A number as a column, which takes no time to fill."""
+    return nl.full((x.shape[0], 1), number, dtype=dtype, buffer=nl.sbuf)
 
 
 def tiles(values: Sequence[Any], dtype: str) -> list[NkiTensor]:
@@ -154,8 +160,37 @@ def _by_number(n: NkiTensor, d: int) -> NkiTensor:
     return reduce(nl.add, [*parts, nl.greater_equal(rest, d, dtype="uint32")])
 
 
+_NEAR = 1 << 21
+"""Divisors up to which what an estimate leaves, and half a divisor more, are exact in fp32."""
+
+
+def _by_small_number(n: NkiTensor, d: int, dtype: str) -> NkiTensor:
+    """Whole quotients towards zero by a number from 2 to `_NEAR`.
+
+    A quotient in fp32, to the nearest integer, is wrong by less than 800 / d + 1; so what it leaves
+    is small, and a quotient of that is right: it is to the nearest integer, too, of what is half a
+    divisor less, and so rounded down; of negative numbers half a divisor more.
+    """
+    e = Emitter("divide", None)
+    number = _same_everywhere(n, d, dtype)
+    first, left = e.part(n.shape, dtype), e.part(n.shape)
+    e.scalar(first, n, "multiply", 1.0 / d)
+    rest = nl.subtract(n, nl.multiply(first, number)).view("int32")
+    if dtype == WIDE["unsigned"][1]:
+        e.scalar(left, rest, "subtract", (d - 1) / 2)
+    else:
+        e.scalar(left, n, "less", 0.0, "multiply", float(d - 1))
+        e.scalar_then_tensor(left, rest, "subtract", (d - 1) / 2, "add", left)
+    second = e.part(n.shape, "int32")
+    e.scalar(second, left, "multiply", 1.0 / d)
+    return nl.add(first, second.view(dtype))
+
+
 def _towards_zero(x: NkiTensor, d: int, dtype: str) -> NkiTensor:
     """Quotients by a number that is not 0."""
+    if 2 <= abs(d) <= _NEAR and (dtype != WIDE["unsigned"][1] or d & (d - 1)):
+        quotient = _by_small_number(x, abs(d), dtype)
+        return quotient if d > 0 else nl.negative(quotient)
     if dtype == WIDE["unsigned"][1]:
         return _by_number(x, d)
     quotient = _by_number(nl.abs(x).view("uint32"), abs(d)).view("int32")
@@ -293,13 +328,28 @@ _OF_16_BITS: dict[str, IntegerForm] = {
 """Opcodes whose results depend on the width, on operands of 32 bits."""
 
 
+_SUMS = frozenset({"add", "subtract", "multiply"})
+"""Opcodes whose second operand the GpSimd engine takes from a tile."""
+
+
+def _with_columns(values: Sequence[Any], step: ElementStep) -> Sequence[Any]:
+    """Numbers that such opcodes take, as columns that repeat."""
+    found = [value for value in values if isinstance(value, NkiTensor)]
+    if step.op not in _SUMS or len(found) != 1:
+        return values
+    (x,), dtype = found, WIDE[kind(step.type)][1]
+    if math.prod(x.shape[1:]) == 1:
+        return values
+    return [v if isinstance(v, NkiTensor) else _same_everywhere(x, v, dtype) for v in values]
+
+
 def wrapped(form: IntegerForm, op: str) -> IntegerForm:
     """A form for 32-bit integers, for those of all widths."""
 
     def narrow(values: Sequence[Any], step: ElementStep) -> NkiTensor:
         row = PRIMITIVE_TYPES[step.source]
         if row.bits == BITS:
-            return form(values, step)
+            return form(_with_columns(values, step), step)
         wide, dtype = WIDE[row.kind]
         whole = [nl.copy(v, dtype=dtype) if isinstance(v, NkiTensor) else v for v in values]
         if op in PATTERNS and row.kind == "signed":
