@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from isa.target import Target
     from nki.compiled import CompiledKernel
     from simulator.profile import Profile
+    from simulator.timing import Timeline
 
 Array = Any
 
@@ -190,7 +191,7 @@ def compile(
     [array([2., 4., 8.], dtype=float32)]
     """
     from graph_compiler.admission import admit, admit_memory
-    from graph_compiler.lower.busy_tensor import KeepTensorBusy
+    from graph_compiler.lower.busy_tensor import with_ones, with_products
     from graph_compiler.lower.early_tables import LoadTablesEarly
     from graph_compiler.storage.arena import ShareArenas, local_bytes
     from nki import progress, settings
@@ -243,17 +244,34 @@ def compile(
         with progress.part(f"plan {number} of {len(others) + 1} ({name})"):
             progress.stage("tile IR")
             tried(plan())
-    for what, transformation in (
-        ("activation tables that are loaded early", LoadTablesEarly()),
-        ("products that keep the tensor engine busy", KeepTensorBusy()),
-    ):
-        changed = made._replace(kernel=transformation.run(made.kernel))
-        if changed.kernel is not made.kernel:
-            with progress.part(what), _if_it_fits():
-                tried(changed)
+    early = made._replace(kernel=LoadTablesEarly().run(made.kernel))
+    if early.kernel is not made.kernel:
+        with progress.part("activation tables that are loaded early"), _if_it_fits():
+            tried(early)
     spaced = True
     with progress.part("products that are further apart"):
         spaced = tried(made)
+
+    def busy(observe: Callable[[str, Any], None]) -> Compiled | None:
+        """The best one with products that keep the tensor engine busy; None where nothing slows
+        that down."""
+        timeline = _timeline(best)
+        ready = with_ones(made.kernel)
+        if ready is None or timeline is None or timeline.throttled_ns < _SLOWED * least:
+            return None
+        stages: dict[str, Any] = {}
+        plain = compiled(made._replace(kernel=ready), stages.__setitem__)
+        timeline = _timeline(plain, keep_spans=True)
+        assert timeline is not None
+        filled = with_products(stages["schedule"], plain.kernel.program, timeline)
+        kernel = compile_traced(filled, observe, placed=True)
+        return Compiled(module, kernel, local_bytes(made.kernel), made.notes)
+
+    with progress.part("products that keep the tensor engine busy"):
+        found = busy(_unobserved)
+        taken = None if found is None else _time(found)
+    if found is not None and taken is not None and taken < least:
+        return (found if observe is _unobserved else busy(observe)) or found
     unseen = best is not first and observe is not _unobserved
     return compiled(made, observe) if unseen else best
 
@@ -271,13 +289,17 @@ def _if_it_fits() -> Iterator[None]:
 def _time(compiled: Compiled) -> float | None:
     """The ns that a graph takes, with one trip of loops that data end, and with pixels that are
     finite; None where data decide more than that."""
+    timeline = _timeline(compiled)
+    return None if timeline is None else timeline.total_ns
+
+
+def _timeline(compiled: Compiled, keep_spans: bool = False) -> Timeline | None:
     from graph_compiler.timing import static_timeline
     from nki import progress
 
     progress.stage("timing")
-    finite = compiled.notes.finite
-    timeline = static_timeline(compiled.kernel.program, once=not finite, never=finite)
-    return None if timeline is None else timeline.total_ns
+    finite, program = compiled.notes.finite, compiled.kernel.program
+    return static_timeline(program, once=not finite, never=finite, keep_spans=keep_spans)
 
 
 def _plans(
@@ -323,6 +345,10 @@ _TRIED = 2
 
 _MOST = 80_000
 """Operations that are compiled for all plans together. The first plan is always compiled."""
+
+_SLOWED = 0.002
+"""The part of a graph's time by which the tensor engine is slowed down from which on products keep
+it busy."""
 
 _DISTANCE = 100
 """Operations behind a value's last use for which its bytes stay its own: BERT-base takes 4.1 MiB

@@ -22,6 +22,7 @@ from graph_compiler.lower.rewrites.hoisted_products import hoist_products
 from graph_compiler.lower.rewrites.layouts import orders_of_products, row_major_for_products
 from graph_compiler.lower.rewrites.masked_rows import zeros_of_masked_rows
 from graph_compiler.lower.rewrites.masks import added_masks, masks_as_constants, visible_columns
+from graph_compiler.lower.rewrites.norm_factors import columns_first
 from graph_compiler.lower.rewrites.pairs import as_pairs, has_random_bits, is_wide
 from graph_compiler.lower.rewrites.ranges import narrow
 from graph_compiler.lower.rewrites.softmax import compared_choices, factors_behind_maxima
@@ -75,6 +76,7 @@ def rewritten_graph(module: Module, target: Target, options: GraphOptions) -> Re
     into_weights(block)
     into_following_weights(block)
     behind_products(block)
+    columns_first(block)
     zeros_of_masked_rows(block)
     # Columns that such a mask hides are left out on these targets.
     added_masks(block, simplifier.evaluator, halves=target.generation >= BIT_FOR_BIT)

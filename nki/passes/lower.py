@@ -175,12 +175,19 @@ class Emit:
 LOWERING: tuple[Any, ...] = (Expand(), Schedule(), Synchronise(), Emit())
 """The stages; each takes the product of the one before."""
 
+KEPT: tuple[Any, ...] = (Expand(), Schedule(gain=0.0), Synchronise(), Emit())
+"""The stages for operations that are in the order in which engines are to take them."""
 
-def lower(kernel: TracedKernel, observe: Callable[[str, Any], None] = lambda *_: None) -> Program:
+
+def lower(
+    kernel: TracedKernel,
+    observe: Callable[[str, Any], None] = lambda *_: None,
+    stages: tuple[Any, ...] = LOWERING,
+) -> Program:
     """The program of a kernel whose tensors on chip all have addresses; `observe(stage, product)`
     sees what each stage makes."""
     form: Any = kernel
-    for stage in LOWERING:
+    for stage in stages:
         form = stage.run(form)
         observe(stage.name, form)
     program: Program = form

@@ -285,7 +285,9 @@ def _is_first(steps: Sequence[ElementStep], known: Sequence[Any], values: int) -
     tile: Value = known[steps[first - values].arguments[0]]
     if not isinstance(tile, NkiTensor):
         return False
-    other = known[second] if second < first else None
+    wide = second < first or not is_widened(steps, second, values)
+    widened = second if wide else steps[second - values].arguments[0]
+    other = known[widened] if widened < first else None
     if isinstance(other, NkiTensor) and other.shape == tile.shape:
         return True
     return _is_paired(steps, second, known, values)
