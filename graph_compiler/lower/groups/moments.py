@@ -137,13 +137,17 @@ def _is_plain(member: RowNest) -> bool:
     return all(step.op == "convert" and step.type == "f32" for step in loop.steps)
 
 
-def sums_of(device: DeviceProgram, rows: NkiTensor, centred: bool) -> tuple[NkiTensor, NkiTensor]:
+def sums_of(
+    device: DeviceProgram, rows: NkiTensor, centred: bool, even: bool = False
+) -> tuple[NkiTensor, NkiTensor]:
     """The sums [partitions, rows] of the elements of each row of a tile [partitions, rows,
-    elements], and of their squares, `centred` or not."""
+    elements], and of their squares, `centred` or not. `even`: parts of rows are alike, as those of
+    products are: the first one need not wait for the last products."""
     builder = device.builder
     count, several, elements = rows.shape
     most = device.target.batch_norm_free_max.value
     parts = -(-elements // most)
+    most = -(-elements // parts) if even else most
     found = device.tile((count, several, 2), "float32")
     for row in range(several):
         stats = device.tile((count, 6 * parts), "float32")

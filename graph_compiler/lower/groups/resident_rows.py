@@ -184,6 +184,11 @@ class ResidentRows(ElementsTogether):
         return taken <= FIXED
 
     @property
+    def waits(self) -> bool:
+        """Whether members wait for one another, as there are no other tiles of rows meanwhile."""
+        return self.total <= PARTITIONS
+
+    @property
     def parts(self) -> int:
         """Parts of rows that are loaded and computed one by one, so that transfers and engines take
         turns where there are few tiles of rows."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from graph_compiler.lower.device import DeviceProgram
 from graph_compiler.lower.groups.added_rows import added_rows
 from graph_compiler.lower.groups.divided_products import Divided, divided_products
+from graph_compiler.lower.groups.later_sums import product_last
 from graph_compiler.lower.groups.masked_columns import MaskedColumns, masked_columns
 from graph_compiler.lower.groups.members import (
     LEFT,
@@ -113,8 +114,14 @@ class RowGroupEmitter(ResidentRows):
         self.divided = self._divided()
         rows = self.rows_at_once
         self.added = added_rows(device, self.group.members, self.following, rows)
-        fixed = self._fixed()
         members = self.group.members
+        for number, place in self.following.items() if self.waits else ():
+            nest = members[place]
+            assert isinstance(nest, RowNest)
+            operand = 1 + nest.reads.index(members[number].uses[TARGET].buffer)
+            members[place] = own = product_last(nest, operand)
+            device.same_place(nest.loop, [own.loop])
+        fixed = self._fixed()
         turned = with_transposed(members, self.following, self.inside)
         for number, (reader, sides) in turned.items():
             other = members[reader]
@@ -355,7 +362,9 @@ class RowGroupEmitter(ResidentRows):
             pattern.append([1, source.high + 1 - source.low])
             rows = whole.tile.ap(pattern, whole.first + source.low)
             centred = self._is_centred(self.moments[number])
-            total, tile.totals[self.moments[number]] = sums_of(device, rows, centred)
+            total, tile.totals[self.moments[number]] = sums_of(
+                device, rows, centred, even=self.waits
+            )
             Folding(nest).keep(total, own, offsets)
             return
         if number in self.moments.values():
