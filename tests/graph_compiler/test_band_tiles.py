@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graph_compiler.lower.products.band_tiles import few_tiles_of, pixels_of, tiles_in_turns
+from graph_compiler.lower.products.band_tiles import (
+    few_tiles_of,
+    pixels_of,
+    stored_tiles,
+    tiles_in_turns,
+)
+from isa.target import TARGETS
 
 SIZES = st.integers(1, 40)
 
@@ -49,3 +55,23 @@ def test_tiles_in_turns_are_all_pixels(images: int, rows: int, columns: int, bes
     assert longest <= sum(
         max(map(pixels_of, t)) for t in tiles_in_turns(images, rows, columns, 512, 1)
     )
+
+
+@given(st.integers(1, 3), SIZES, SIZES, st.integers(1, 300), st.sampled_from([2, 4]))
+def test_every_pixel_is_in_one_stored_tile(
+    images: int, rows: int, columns: int, outputs: int, size: int
+) -> None:
+    seen = np.zeros((images, rows, columns), int)
+    for tile in stored_tiles(images, rows, columns, outputs, size, TARGETS["trn2"]):
+        assert 1 <= pixels_of(tile) <= 128
+        (image, row, column), (deep, high, wide), pace, _ = tile
+        end = column + (wide - 1) * pace + 1
+        seen[image : image + deep, row : row + high, column:end:pace] += 1
+    assert (seen == 1).all()
+
+
+def test_pixels_of_few_outputs_are_stored_as_neighbours() -> None:
+    """Else each of 22 outputs is a run of 88 bytes, and rows of 94 fill no partitions evenly."""
+    paces = [tile.pace for tile in stored_tiles(1, 47, 94, 22, 4, TARGETS["trn2"])]
+    assert max(paces) > 8
+    assert {tile.pace for tile in stored_tiles(1, 47, 94, 300, 4, TARGETS["trn2"])} == {1}

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from graph_compiler.lower.products.bands import (
     beside_cycles,
     column_tiles_of,
+    output_parts,
     product_cycles,
     turning_passes,
 )
@@ -60,6 +61,24 @@ def test_products_take_what_instructions_cost(dtype: str, target: str) -> None:
 def test_products_beside_one_another_take_as_long_as_the_longest(target: str) -> None:
     one, all = (beside_cycles(TARGETS[target], 20, own, 4) for own in ([512], [512, 400, 512]))
     assert one <= all < 1.5 * one
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@given(outputs=st.integers(1, 700), size=st.sampled_from([2, 4]))
+def test_parts_are_all_outputs_and_fit_their_columns(target: str, outputs: int, size: int) -> None:
+    parts = output_parts(outputs, TARGETS[target], size)
+    found = [n for part in parts for n in range(part.start, part.start + part.size)]
+    assert found == list(range(outputs))
+    assert all(part.size <= 128 // part.beside for part in parts)
+
+
+def test_outputs_that_are_left_take_a_part_of_the_array() -> None:
+    """160 outputs occupy five quarters of it, on trn1, which has no quarters, three halves."""
+    share = {
+        target: sum(1 / part.beside for part in output_parts(160, TARGETS[target], 2))
+        for target in ("trn1", "trn2")
+    }
+    assert share == {"trn1": 1.5, "trn2": 1.25}
 
 
 @given(st.integers(1, 5), st.integers(1, 40), st.integers(1, 300), st.integers(1, 9))

@@ -459,3 +459,20 @@ ENTRY e {
   dim_labels=b01f_01io->b01f
 }""")
     assert modelled_ns(graph_compiler.compile(module, "trn2")) < 105_000  # 116,000 image by image
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_outputs_that_are_left_are_multiplied_in_columns_of_their_own(
+    first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """202 outputs: all of the array, halves, and quarters."""
+    monkeypatch.setattr(Images, "_plan", lambda self: self._take(1, True, False))
+    monkeypatch.setattr("graph_compiler.lower.products.strips.plan_of", lambda *_: None)
+    x, b, k, q = operands(202, 1)
+    compiled = graph_compiler.compile(graph(202, 1, first, ROWS), "trn2")
+    (found,) = compiled(*in_order(x, b, k, q, first))
+    found = found.transpose(0, 2, 3, 1) if first else found
+    wanted = np.maximum(convolved(x, k, 1) + b, 0)
+    assert np.all(np.abs(found - wanted) <= 1e-5 * convolved(np.abs(x), np.abs(k), 1) + 1e-5)
+    stream = compiled.kernel.program.cores[0].streams[Engine.tensor]
+    assert {i.values[3].columns for i in stream if i.row is MultiplyMoving} == {128, 64, 32}

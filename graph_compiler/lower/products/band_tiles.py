@@ -10,9 +10,25 @@ import math
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from graph_compiler.lower.products.bands import BandTile, tiles_of
+from graph_compiler.lower.nests.nest import engines_of
+from graph_compiler.lower.products.bands import (
+    AT_ONCE,
+    LEAST,
+    SWITCH,
+    BandTile,
+    alike,
+    column_tiles_of,
+    runs_of,
+    tiles_of,
+    turning_passes,
+)
+from graph_compiler.lower.sizes import PARTITIONS
+from isa.enums import Engine
+
+if TYPE_CHECKING:
+    from isa.target import Target
 
 Box = tuple[int, int, int]
 """Images, rows and columns."""
@@ -20,6 +36,9 @@ Box = tuple[int, int, int]
 _CLEARLY = 9
 """Of so many equal tiles one is to be saved where what is left is cut on its own: tiles that differ
 are stored by more transfers."""
+
+_SOONER = 2.0
+"""How much faster stores of neighbouring pixels are to be: each waits for the last of its tiles."""
 
 _SIZES = 32
 """Parts of the largest tile by which smaller ones are tried."""
@@ -51,6 +70,7 @@ def few_tiles_of(images: int, rows: int, columns: int, most: int) -> list[BandTi
     return [BandTile(start, sizes) for start, sizes in _boxes(box, most)]
 
 
+@lru_cache(1024)
 def tiles_in_turns(
     images: int, rows: int, columns: int, most: int, beside: int
 ) -> list[list[BandTile]]:
@@ -72,6 +92,38 @@ def tiles_in_turns(
     most = min(most, images * rows * columns)
     sizes = range(most, (most + 1) // 2 - 1, -max(1, most // _SIZES))
     return min(map(turns, sizes), key=lambda found: sum(max(map(pixels_of, t)) for t in found))
+
+
+def stored_tiles(
+    images: int, rows: int, columns: int, outputs: int, size: int, target: Target
+) -> list[BandTile]:
+    """Pixels of a band in tiles from which they are soonest stored, of so many outputs of so many
+    bytes: few tiles, or tiles of every so many columns, of which partitions have pixels that are
+    neighbours in memory.
+
+    >>> from isa.target import TARGETS
+    >>> [(tile.sizes, tile.pace) for tile in stored_tiles(1, 13, 105, 28, 4, TARGETS["trn2"])][:2]
+    [((1, 13, 7), 15), ((1, 13, 7), 15)]
+    """
+    pixel = outputs * size
+    most = min(columns, max(1, AT_ONCE // pixel))
+    ways = [tiles_of(images, rows, columns, PARTITIONS)]
+    ways += (column_tiles_of(images, rows, columns, beside) for beside in range(2, most + 1))
+    turned = turning_passes(size, target) * (max(LEAST, outputs) + SWITCH)
+    turned /= target.clock_ghz(Engine.tensor)
+
+    def ns(tiles: list[BandTile]) -> float:
+        total = turned * len(tiles)
+        for some in runs_of(tiles, most, alike):
+            pixels, neighbours = pixels_of(some[0]), some[0].pace > 1
+            each = pixel * len(some) / target.dma_bytes_per_ns_per_engine.value
+            each += target.dma_descriptor_ns.value * (1 if neighbours else len(some))
+            moved = pixels / engines_of(pixels, target) * each
+            total += max(moved, target.dma_trigger_dynamic_ns)
+        return total
+
+    best = min(ways, key=ns)
+    return best if ns(best) < ns(ways[0]) / _SOONER else ways[0]
 
 
 def pixels_of(tile: BandTile) -> int:

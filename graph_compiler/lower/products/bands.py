@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import accumulate, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graph_compiler.lower.nests.nest import PARTITIONS, even
 from graph_compiler.lower.sizes import BIT_FOR_BIT
-from isa.array_tiles import ARRAY_SIDE, least_side
+from isa.array_tiles import ARRAY_SIDE, TILE_GENERATIONS, least_side
 
 if TYPE_CHECKING:
     from graph_compiler.lower.products.convolution import SpatialDimension
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 COLUMNS = 512
 """Columns that move through the tensor engine at a time."""
+
+AT_ONCE = 4 << 10
+"""Bytes of a partition that a transfer of pixels has."""
 
 LOADED = 0.8
 """About how long a pass of a column of fp32 takes to load as stationary, in cycles."""
@@ -265,12 +268,52 @@ def product_cycles(target: Target, stationary: float, moving: float, size: int) 
     return max(multiplied, loaded) if target.tile_loads_hidden.value else multiplied + loaded
 
 
-def tiles_beside(outputs: int, target: Target) -> int:
-    """How many tiles of pixels are multiplied beside one another, where so many outputs, or fewer,
-    lie along partitions: each in columns of the tensor engine's array of its own."""
-    if outputs > PARTITIONS:
-        return 1
-    return ARRAY_SIDE // least_side(outputs, target.generation)
+class OutputPart(NamedTuple):
+    """Outputs that lie along partitions of a product: the first one, and how many. So many tiles of
+    pixels are multiplied beside one another, each in columns of the tensor engine's array of its
+    own."""
+
+    start: int
+    size: int
+    beside: int = 1
+
+
+def output_parts(outputs: int, target: Target, size: int) -> list[OutputPart]:
+    """Outputs in parts that take the fewest cycles, of elements of so many bytes: about even ones,
+    or as many as the array has columns, and what is left in fewer columns.
+
+    >>> from isa.target import TARGETS
+    >>> [(part.size, part.beside) for part in output_parts(329, TARGETS["trn2"], 2)]
+    [(128, 1), (128, 1), (64, 2), (9, 4)]
+    >>> [part.size for part in output_parts(250, TARGETS["trn2"], 2)]
+    [125, 125]
+    """
+
+    def cycles(parts: list[OutputPart]) -> float:
+        moving = ((part, [COLUMNS] * part.beside) for part in parts)
+        return sum(beside_cycles(target, p.size, own, size) / p.beside for p, own in moving)
+
+    each = even(outputs, PARTITIONS)
+    alike = [each] * (outputs // each) + [outputs % each] * (outputs % each > 0)
+    sizes = [PARTITIONS] * (outputs // PARTITIONS)
+    left = outputs % PARTITIONS
+    sides = sorted(side for side, own in TILE_GENERATIONS.items() if target.generation in own)
+    while left:
+        # Two narrow tiles rather than a wide one that they fill as well.
+        wide = least_side(left, target.generation)
+        narrow = wide // 2
+        fills = narrow in sides and narrow + least_side(left - narrow, target.generation) < wide
+        sizes.append(min(left, narrow if fills else wide))
+        left -= sizes[-1]
+    return min((_placed_parts(own, target) for own in (alike, sizes)), key=cycles)
+
+
+def _placed_parts(sizes: list[int], target: Target) -> list[OutputPart]:
+    sides = (least_side(size, target.generation) for size in sizes)
+    starts = accumulate(sizes, initial=0)
+    return [
+        OutputPart(start, n, ARRAY_SIDE // side) for start, n, side in zip(starts, sizes, sides)
+    ]
 
 
 def beside_cycles(target: Target, stationary: float, moving: Sequence[int], size: int) -> float:

@@ -20,6 +20,7 @@ from graph_compiler.lower.products.bands import (
     BandTile,
     ColumnBlocks,
     KernelPart,
+    OutputPart,
     product_cycles,
     reach,
     turning_passes,
@@ -59,7 +60,6 @@ class GroupedImages(Images):
         """Blocks of groups that partitions have room for, as many at once as their kernel has."""
         step = self.step
         self.pixels_first = False
-        self.beside = 1
         self.together = ColumnBlocks()
         self.wide = reach(self.columns, self.across)
         self.places = self.down.size * self.across.size
@@ -102,10 +102,10 @@ class GroupedImages(Images):
         self.bands = LoadedBands(self.device, replace(self.step, image=own), self.parts, self.wide)
         super()._emit(first, count)
 
-    def _output_parts(self, count: int) -> list[tuple[int, int]]:
+    def _output_parts(self, count: int) -> list[OutputPart]:
         features, outputs = self._own
         parts = ((part.first // features, part.count // features) for part in self.parts)
-        return [(first * outputs, groups * outputs) for first, groups in parts]
+        return [OutputPart(first * outputs, groups * outputs) for first, groups in parts]
 
     # The kernel
 
@@ -178,7 +178,7 @@ class GroupedImages(Images):
         turns: list[list[BandTile]],
         loaded: list[NkiTensor],
         kernel: list[NkiTensor],
-        own: tuple[int, int],
+        own: OutputPart,
     ) -> Iterator[NkiTensor]:
         number = self._output_parts(0).index(own)
         image, weights, columns = loaded[number], kernel[number], self._columns[number]

@@ -13,13 +13,15 @@ from graph_compiler.lower.products.band_tiles import few_tiles_of, pixels_of, ti
 from graph_compiler.lower.products.bands import (
     COLUMNS,
     INSTRUCTIONS,
+    LEAST,
     Band,
     BandTile,
+    OutputPart,
     beside_cycles,
+    output_parts,
     parts_of,
     product_cycles,
     reach,
-    tiles_beside,
     together_of,
     turning_passes,
 )
@@ -61,7 +63,6 @@ class PlannedImages:
         self.batch, self.rows, self.columns, self.outputs = step.target.dims
         self.features = step.image.dims[3]
         self.rows_of_pixels = step.target.strides[3] == 1 or self.outputs == 1
-        self.beside = tiles_beside(self.outputs, device.target)
         self.sizes: tuple[int, int] | None = None  # of bands, once they are chosen
         self._plan()
 
@@ -72,14 +73,14 @@ class PlannedImages:
             most = min(_TOGETHER, COLUMNS // self.outputs, self.columns)
             counts = range(2, most + 1)
             plans += [(count, apart, True) for count in counts for apart in (True, False)]
-        found = math.inf
+        found = math.inf, math.inf
         best = plans[0]
         for plan in plans:
             self._take(*plan)
             if plan[0] > 1 and self.places * plan[0] * self.outputs * self.size > KERNEL:
                 break
-            if self.ns < found:
-                found, best = self.ns, plan
+            if (own := (self.ns, self._cycles())) < found:
+                found, best = own, plan
         self._take(*best)
         self._choose_bands()
 
@@ -112,9 +113,14 @@ class PlannedImages:
             for band in self._cut(0, some, rows) if some else ():
                 shapes[band.images, band.rows] += number
         multiplied = sum(number * self._multiplied(*band) for band, number in shapes.items())
-        pixels, wide = self.batch * self.rows * self.columns, -(-self.outputs // PARTITIONS)
-        transposed = pixels * wide * turning_passes(self.size, self.device.target)
-        return multiplied + (self.pixels_first != self.rows_of_pixels) * transposed
+        turned = 0.0
+        if self.pixels_first and not self.rows_of_pixels:
+            turned = -(-self.outputs // PARTITIONS)
+        elif self.rows_of_pixels and not self.pixels_first:
+            parts = self._output_parts(self.outputs)
+            turned = sum(max(LEAST, part.size) for part in parts) / PARTITIONS
+        turned *= self.batch * self.rows * self.columns
+        return multiplied + turned * turning_passes(self.size, self.device.target)
 
     def _multiplied(self, images: int, rows: int) -> float:
         """The cycles of a band's products."""
@@ -127,10 +133,10 @@ class PlannedImages:
                 own = product_cycles(target, math.prod(tile.sizes), outputs, size)
                 cycles += self.places * places * own
             return cycles
-        wide = -(-self.outputs // PARTITIONS)
-        for turn in self._turns(images, rows):
-            own = beside_cycles(target, self.outputs / wide, [*map(pixels_of, turn)], size)
-            cycles += self.places * wide * own
+        for part, number in Counter(p[1:] for p in self._output_parts(self.outputs)).items():
+            for turn in self._turns(images, rows, part[1]):
+                own = beside_cycles(target, part[0], [*map(pixels_of, turn)], size)
+                cycles += self.places * number * own
         return cycles
 
     @property
@@ -143,12 +149,48 @@ class PlannedImages:
             turned = self._loaded_pixels() * sum(not part.begin for part in self.parts)
             tensor += turned * turning_passes(self.size, target)
             copied = turned / 2  # by two engines
-        further = sum(part.partitions - part.count * (not part.begin) for part in self.parts)
-        places = self.batch * self._loaded_rows() * self.wide
-        moved = further * places * self.size / target.dma_bytes_per_ns
         clock, other = (target.clock_ghz(engine) for engine in (Engine.tensor, Engine.vector))
-        loaded = self._loaded_ns() + moved
-        return max(tensor / clock, copied / other, loaded, self._shifted())
+        shifted = self._shifted()
+        first = (self._loaded_ns() + shifted) * self._first_share()
+        return max(first + tensor / clock, copied / other, self._moved_ns(), shifted)
+
+    def _first_share(self) -> float:
+        """The share of all bands that the first one is."""
+        images, rows = self._band_sizes()
+        return images * reach(rows, self.down) / (self.batch * self._loaded_rows())
+
+    def _moved_ns(self) -> float:
+        """About how long the DMA engine takes that moves most, of which each serves some
+        partitions: of what is loaded, goes to further partitions, and is stored."""
+        target = self.device.target
+        engines, rate = target.dma_engines.value, target.dma_bytes_per_ns_per_engine.value
+        group = target.partitions.value // engines
+        moved = [0.0] * engines
+
+        def serve(first: int, count: int, ns: float) -> None:
+            for engine in range(engines):
+                begin = engine * group
+                served = min(first + count, begin + group) - max(first, begin)
+                moved[engine] += max(0, served) * ns
+
+        shifted = self.batch * self._loaded_rows() * self.wide * self.size / rate
+        planes = self.step.image.strides[3] != 1 and self.features > 1
+        loaded = self._loaded_ns() * engines / (self.features if planes else PARTITIONS)
+        if not planes:
+            serve(0, PARTITIONS, loaded)
+        for part in self.parts:
+            for slot in part.slots():
+                if slot.start or part.begin:
+                    serve(slot.start, slot.features, shifted)
+            if planes and not part.begin:
+                serve(0, part.count, loaded)
+        stored = self.batch * self.rows * self.columns * item_size(self.step.target.type) / rate
+        if self.rows_of_pixels:
+            serve(0, PARTITIONS, stored * self.outputs / PARTITIONS)
+        else:
+            for own in self._output_parts(self.outputs):
+                serve(0, own.size, stored)
+        return max(moved)
 
     def _loaded_pixels(self) -> float:
         """Pixels that are loaded, by bands with rows in common."""
@@ -185,8 +227,9 @@ class PlannedImages:
         """How many outputs, up to so many, are computed together: along partitions whole tiles."""
         if self.pixels_first:
             return even(self.outputs, most)
-        each = even(self.outputs, PARTITIONS)
-        return min(self.outputs, each * max(1, most // each))
+        if self.outputs <= most:
+            return self.outputs
+        return PARTITIONS * even(-(-self.outputs // PARTITIONS), max(1, most // PARTITIONS))
 
     def _straight(self, images: int, rows: int) -> int:
         """How often images are loaded without a loop on the device."""
@@ -196,10 +239,9 @@ class PlannedImages:
         work = len(self._tiles(images, rows)) * parts * self.places * -(-self.rows // rows)
         return max(1, INSTRUCTIONS // work)
 
-    def _output_parts(self, count: int) -> list[tuple[int, int]]:
-        """So many outputs in parts that lie along partitions: the first one, and how many."""
-        each = even(count, PARTITIONS)
-        return [(start, min(each, count - start)) for start in range(0, count, each)]
+    def _output_parts(self, count: int) -> list[OutputPart]:
+        """So many outputs in parts that lie along partitions."""
+        return output_parts(count, self.device.target, self.size)
 
     def _loaded_rows(self) -> int:
         """The rows of an image that its bands have together."""
@@ -207,14 +249,15 @@ class PlannedImages:
         return -(-self.rows // rows) * reach(rows, self.down)
 
     def _tiles(self, images: int, rows: int) -> list[BandTile]:
-        """Tiles of results of a band: with pixels along partitions blocks of columns."""
-        found = self._tiles_of_pixels if self.pixels_first else self._turns
-        return list(chain(*found(images, rows)))
+        """Tiles of the first results of a band: with pixels along partitions blocks of columns."""
+        if self.pixels_first:
+            return list(chain(*self._tiles_of_pixels(images, rows)))
+        return list(chain(*self._turns(images, rows, self._output_parts(self.outputs)[0].beside)))
 
-    def _turns(self, images: int, rows: int) -> list[list[BandTile]]:
+    def _turns(self, images: int, rows: int, beside: int) -> list[list[BandTile]]:
         """Tiles of pixels that move through the tensor engine, those of a turn beside one
         another."""
-        return tiles_in_turns(images, rows, self.columns, COLUMNS, self.beside)
+        return tiles_in_turns(images, rows, self.columns, COLUMNS, beside)
 
     def _tiles_of_pixels(self, images: int, rows: int) -> Iterator[list[BandTile]]:
         """Those whose blocks have as many columns, and begin with the same."""
@@ -259,10 +302,8 @@ class PlannedImages:
         found = []
         for sizes in self._ways():
             self.sizes = sizes
-            images, rows = sizes
-            share = images * reach(rows, self.down) / (self.batch * self._loaded_rows())
-            idle = max(0.0, waited - self.ns * share)
-            found.append((self.ns + self._loaded_ns() * share + idle, sizes))
+            idle = max(0.0, waited - self.ns * self._first_share())
+            found.append((self.ns + idle, sizes))
         _, self.sizes = min(found)
 
     def _cut(self, image: Any, images: int, rows: int) -> list[Band]:

@@ -16,19 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 from graph_compiler.lower.nests.nest import numbers
 from graph_compiler.lower.nests.operands import StoredOperand
-from graph_compiler.lower.products.band_tiles import pixels_of
+from graph_compiler.lower.products.band_tiles import pixels_of, stored_tiles
 from graph_compiler.lower.products.bands import (
+    AT_ONCE,
     COLUMNS,
     Band,
     BandTile,
+    OutputPart,
     alike,
     joined,
     rows_follow,
     runs_of,
-    tiles_of,
 )
 from graph_compiler.lower.products.image_plans import KERNEL, SUMMED_TILES, PlannedImages
-from graph_compiler.lower.products.loaded_bands import AT_ONCE, FetchedBand, LoadedBands
+from graph_compiler.lower.products.loaded_bands import FetchedBand, LoadedBands
 from graph_compiler.lower.products.results import OUTPUT, Cells, ConvolutionResults, Sums, unit
 from graph_compiler.lower.products.transposes import into_bank
 from graph_compiler.lower.products.weights import Weights, groups_of
@@ -125,8 +126,8 @@ class Images(PlannedImages):
         if self.rows_of_pixels and (self.pixels_first or not self._early):
             self.results.load_rows(first, count, False)
             return
-        for start, size in self._output_parts(count):
-            self.results.load_rows(first + start, size, True)
+        for part in self._output_parts(count):
+            self.results.load_rows(first + part.start, part.size, True)
 
     def _bands(self, bands: list[Band], kernel: _Kernel, outputs: tuple[int, int]) -> None:
         """Bands one after another, each in its place before the products of the one before it, and
@@ -171,13 +172,15 @@ class Images(PlannedImages):
                 for some in self._stored_at_once(tiles, count):
                     self._keep(band, some, self._pixels(some, loaded, kernel), first)
             return
-        turns = self._turns(band.images, band.rows)
         made = []  # of some outputs each
-        for start, size in self._output_parts(count):
-            sums = self._summed(turns, loaded, kernel, (start, size))
-            made.append(self._planes(band, list(chain(*turns)), sums, (first + start, size)))
+        for part in self._output_parts(count):
+            turns = self._turns(band.images, band.rows, part.beside)
+            sums = self._summed(turns, loaded, kernel, part)
+            own = first + part.start, part.size
+            made.append(self._planes(band, list(chain(*turns)), sums, own))
         if self.rows_of_pixels:
-            cut = tiles_of(band.images, band.rows, self.columns, PARTITIONS)
+            size, target = DTYPE_ROWS[self._plain].size, self.device.target
+            cut = stored_tiles(band.images, band.rows, self.columns, count, size, target)
             for some in self._stored_at_once(cut, count):
                 self._keep_transposed(band, some, made, first)
 
@@ -234,13 +237,13 @@ class Images(PlannedImages):
         turns: list[list[BandTile]],
         loaded: list[NkiTensor],
         kernel: list[NkiTensor],
-        outputs: tuple[int, int],
+        own: OutputPart,
     ) -> Iterator[NkiTensor]:
-        """Results of each tile in PSUM: so many outputs from one on along partitions. Those of a
-        turn are computed beside one another."""
-        start, count = outputs
+        """Results of each tile in PSUM: some outputs along partitions. Those of a turn are computed
+        beside one another."""
+        start, count, beside = own
         weights = [part[:, :, start : start + count] for part in kernel]
-        side = PARTITIONS // self.beside
+        side = PARTITIONS // beside
         for some in turns:
             pixels = max(map(pixels_of, some))
             bank = self.device.tile((side * (len(some) - 1) + count, pixels), "float32", _PSUM)
@@ -252,14 +255,14 @@ class Images(PlannedImages):
                 for products in zip(
                     *(self._products(loaded, weights, tile, number) for tile in some)
                 ):
-                    for place, (view, own) in enumerate(products):
+                    for place, (view, stationary) in enumerate(products):
                         self.device.builder.emit(
                             "nc_matmul",
                             dst=totals[place],
-                            stationary=own,
+                            stationary=stationary,
                             moving=view,
-                            tile_position=(0, place * side) if self.beside > 1 else (),
-                            tile_size=(PARTITIONS, side) if self.beside > 1 else (),
+                            tile_position=(0, place * side) if beside > 1 else (),
+                            tile_size=(PARTITIONS, side) if beside > 1 else (),
                         )
             for tile, total in zip(some, totals):
                 yield total.reshape((count, *tile.sizes))
@@ -315,7 +318,7 @@ class Images(PlannedImages):
         """The results of a band where memory has outputs as planes: those of each tile are turned
         after the products of the next one."""
         device, (first, count) = self.device, outputs
-        groups = list(self._tiles_in_banks(band, count))
+        groups = list(self._tiles_turned_together(band, count))
         made: list[NkiTensor] = []
 
         def done(number: int) -> NkiTensor:
@@ -349,7 +352,7 @@ class Images(PlannedImages):
                 some = {stage: room[place] for stage, room in rooms.items()}
                 self.results.store(some, self._plane_cells(band, piece, first + start, size))
 
-    def _tiles_in_banks(self, band: Band, count: int) -> Iterator[list[BandTile]]:
+    def _tiles_turned_together(self, band: Band, count: int) -> Iterator[list[BandTile]]:
         """Tiles of so many outputs that follow one another, as many as a bank has room for before
         and after they are turned."""
         transposed = BANK // (PARTITIONS * DTYPE_ROWS[self._plain].size)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from graph_compiler.lower.nests.nest import engines_of
 from graph_compiler.lower.nests.operands import StoredOperand
 from graph_compiler.lower.products.bands import (
+    AT_ONCE,
     LEAST,
     SWITCH,
     Band,
@@ -55,9 +56,6 @@ _COPY = 100.0
 
 _TURNED = 2.0
 """How much the time of turning counts beside that of loading: products wait for the same engine."""
-
-AT_ONCE = 4 << 10
-"""Bytes of a partition that a transfer of pixels has."""
 
 
 class FetchedBand(NamedTuple):
