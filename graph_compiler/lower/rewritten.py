@@ -26,6 +26,7 @@ from graph_compiler.lower.rewrites.norm_factors import columns_first
 from graph_compiler.lower.rewrites.pairs import as_pairs, has_random_bits, is_wide
 from graph_compiler.lower.rewrites.ranges import narrow
 from graph_compiler.lower.rewrites.softmax import compared_choices, factors_behind_maxima
+from graph_compiler.lower.rewrites.sums_of_steps import sum_behind_loops
 from graph_compiler.lower.sizes import BIT_FOR_BIT
 from graph_compiler.options import GraphOptions, has_e4m3fn
 from graph_compiler.partitions import refuse_undivided
@@ -69,6 +70,7 @@ def rewritten_graph(module: Module, target: Target, options: GraphOptions) -> Re
         native = options.native_int64 == "enabled" or has_random_bits(block)
         as_pairs(block, simplifier, computed=native)
     recognise(module, block)
+    sum_behind_loops(block)
     hoist_products(block, target)
     if options.emulate_fp8_e4m3fn and not has_e4m3fn(target):
         emulate(block)

@@ -12,7 +12,7 @@
 - `comparisons` of integers of which one is small are those of fp32 numbers.
 - `constants` has arrays in another type.
 - `layouts` chooses layouts, so that heads are views.
-- `hoisted_products` multiplies what a loop goes through before the loop. `written` has nodes that
-  are written as text.
+- `hoisted_products` multiplies what a loop goes through before the loop, `sums_of_steps` sums up
+  products behind it. `written` has nodes that are written as text.
 - `trips` says how often a loop runs.
 """
