@@ -42,7 +42,8 @@ from graph_compiler.lower.movement.narrow_sorts import narrow_sort
 from graph_compiler.lower.nests.arithmetic import FORMS, tile_attribute, tile_operands
 from graph_compiler.lower.notes import LoweringNotes
 from graph_compiler.lower.places import graph_location
-from graph_compiler.lower.products.convolution import convolution, product_of_patches
+from graph_compiler.lower.products.convolution import convolution
+from graph_compiler.lower.products.patch_products import product_of_patches
 from graph_compiler.lower.products.product import DEVICE_PRODUCTS
 from graph_compiler.lower.rewrites.pairs import OPCODES
 from graph_compiler.lower.rewritten import RewrittenGraph, rewritten_graph

@@ -16,7 +16,8 @@ the fastest plan (`image_plans`). Features that fill partitions badly are there 
 of the window at once. Pixels or outputs lie along partitions of the result, whichever costs less.
 Where outputs are few, several columns of results are one product, or tiles of pixels are multiplied
 beside one another in columns of the array of their own. Of images with few features partitions have
-rows (`strips`), and where windows lie side by side all rows of theirs (`patches`).
+rows (`strips`), and where windows lie side by side all rows of theirs (`patches`): so do products
+of images that are cut into patches (`patch_products`).
 Of outputs in groups of few features blocks of groups lie along partitions (`grouped`).
 Element-wise work behind a convolution takes its results on chip (`results`). Plans that multiply
 pixels by zeros are computed again without, where pixels are not finite (`finite`).

@@ -17,9 +17,9 @@ from graph_compiler.hlo.operators.convolution import places_of
 from graph_compiler.lower.products.product import MULTIPLIED
 from graph_compiler.lower.sizes import PARTITIONS
 from graph_compiler.schedule import convolutions
-from graph_compiler.schedule.fusion import Lazy, materialised, store
+from graph_compiler.schedule.fusion import ElementExpression, Lazy, materialised, store
 from graph_compiler.schedule.steps import item_size
-from graph_compiler.schedule.views import Buffer, View, reshaped, row_major
+from graph_compiler.schedule.views import Buffer, View, row_major
 from isa.enums import Engine
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class ConvolutionStep:
     """Nests that take results where they are, on chip (`results`)."""
     groups: int = 1
     """Each has as many of the features, and of the outputs, which are of these features alone."""
+    narrowed: str | None = None
+    """The type that pixels are converted to when they are loaded (`patches`)."""
 
     inner: ClassVar[tuple[Any, ...]] = ()
 
@@ -66,6 +68,11 @@ class ConvolutionStep:
     def views(self) -> list[View]:
         """What is read and written."""
         return [self.image, self.kernel, self.target]
+
+    @property
+    def type(self) -> str:
+        """What products are of."""
+        return self.narrowed or self.image.type
 
     @property
     def reads(self) -> list[Buffer]:
@@ -103,7 +110,8 @@ class ConvolutionStep:
         patches = self.patches(device.target)
         if patches is not None:
             found.append((patches.ns, Patches(device, self, patches)))
-        for step in self.of_fewer_elements() if self.places <= POSITIONS else ():
+        others = self.places <= POSITIONS and self.narrowed is None
+        for step in self.of_fewer_elements() if others else ():
             images, plan = Images(device, step), plan_of(step, device.target)
             found.append((images.ns, images))
             if plan is not None:
@@ -165,7 +173,7 @@ class ConvolutionStep:
         from graph_compiler.lower.products.grouped import GroupedShape
 
         batch, rows, columns, outputs = self.target.dims
-        target, size = device.target, item_size(self.image.type)
+        target, size = device.target, item_size(self.type)
         moved = sum(math.prod(view.dims) * item_size(view.type) for view in self.views)
         transfers = moved / target.dma_bytes_per_ns
         if self.groups > 1:
@@ -272,6 +280,7 @@ def convolution(scheduler: Scheduler, node: Node) -> Lazy | None:
 
 def _convolution(scheduler: Scheduler, node: Node) -> View | None:
     from graph_compiler.lower.products.grouped import GroupedShape
+    from graph_compiler.lower.products.patches import narrows
 
     item = node.instruction
     assert item is not None
@@ -310,13 +319,14 @@ def _convolution(scheduler: Scheduler, node: Node) -> View | None:
             return None
     values = scheduler.value(image), scheduler.value(kernel)
     left, right, _ = program.machine.products.operands(*values, False)
-    x, k = (_ascending(scheduler, value) for value in (left, right))
+    many = math.prod(sizes) > POSITIONS and not grouped
+    wide = _narrowed_source(left) if many else None
+    order = [places["input"][0], *places["input"][2:], places["input"][1]]
+    x = _pixels(scheduler, left, order) if wide is None else _square(wide, order)
+    k = _ascending(scheduler, right)
     for axis, part in zip(places["kernel"][2:], parts):
         if part.window_reversal:
             k = _ascending(scheduler, _transposed(k, axis))
-    x = _square(x, [places["input"][0], *places["input"][2:], places["input"][1]])
-    if 1 not in (x.strides[2], x.strides[3]):
-        x = _stored(scheduler, x)
     k = _square(k, [*places["kernel"][2:], places["kernel"][1], places["kernel"][0]], lead=False)
     whole = program.buffer(node.type, node.dims)
     target = _square(whole, [places["output"][0], *places["output"][2:], places["output"][1]])
@@ -329,7 +339,10 @@ def _convolution(scheduler: Scheduler, node: Node) -> View | None:
     if len(windows) == 1:
         windows.insert(0, SpatialDimension())
     step = ConvolutionStep(x, k, target, (windows[0], windows[1]), groups=groups)
-    many = step.places > POSITIONS and not grouped
+    if wide is not None:
+        step = replace(step, narrowed=left.type)
+        if not narrows(step, program.target):
+            step = replace(step, image=_pixels(scheduler, left, order), narrowed=None)
     if many and not step.is_of_patches(program.target):
         return None
     steps: list[Any] = [*step.by_group()] if groups > 1 and large else [step]
@@ -337,100 +350,23 @@ def _convolution(scheduler: Scheduler, node: Node) -> View | None:
     return whole
 
 
-def product_of_patches(scheduler: Scheduler, node: Node) -> View | None:
-    """A product whose left operand is an image cut into patches, as the convolution that it is.
+def _pixels(scheduler: Scheduler, value: Lazy, order: Sequence[int]) -> View:
+    """An image in memory, its dimensions in an order, with neighbours along columns or features."""
+    x = _square(_ascending(scheduler, value), order)
+    return x if 1 in x.strides[2:] else _stored(scheduler, x)
 
-    Before:
 
-        r = reshape(x)                    [images, rows, i, columns, j, features], in any order
-        t = transpose(r)                  [images, rows, columns, i, j, features], these three too
-        p = dot(reshape(t), w)            of [images, patches, elements]
-    """
-    from graph_compiler.lower.products.patches import copied_ns, pays
-
-    cut = _cut_of(node)
-    types = (*(operand.type for operand in node.operands), node.type)
-    if cut is None or not set(types) <= MULTIPLIED or 0 in (*node.dims, *node.operands[0].dims):
+def _narrowed_source(value: Lazy) -> View | None:
+    """What is in memory in fp32, of which an operand is a narrower conversion."""
+    if not isinstance(value, ElementExpression) or value.op not in _CONVERSIONS:
         return None
-    source, sizes, rows = cut
-    shape = source.operands[0].dims
-    if _patch_of(source, row_major(shape), rows) is None:
-        return None
-    view = scheduler.view(source.operands[0].operands[0])
-    strides = reshaped(view.dims, view.strides, shape)
-    found = None if strides is None else _patch_of(source, strides, rows)
-    program: Any = scheduler.program
-    operands = view, scheduler.value(node.operands[1])
-    left, right, _ = program.machine.products.operands(*operands, False)
-    if found is None or left is not view:
-        return None
-    w = materialised(program, right)
-    steps, (i, j, c) = found
-    (high, wide), (images, apart) = sizes[rows - 2 : rows], (1, 0)
-    if rows == 3:
-        images, apart = sizes[0], steps[0]
-    i, j, c = ((size, step, place * w.strides[0]) for size, step, place in (i, j, c))
-    target = program.product_result(node)
-    ends = reshaped(target.dims, target.strides, (images, high, wide, node.dims[-1]))
-    if ends is None:
-        return None
-    x = view.placed((images, high * i[0], wide * j[0], c[0]), (apart, i[1], j[1], c[1]))
-    k = w.placed((i[0], j[0], c[0], node.dims[-1]), (i[2], j[2], c[2], w.strides[1]))
-    result = target.placed((images, high, wide, node.dims[-1]), ends)
-    windows = SpatialDimension(i[0], i[0]), SpatialDimension(j[0], j[0])
-    step = ConvolutionStep(x, k, result, windows)
-    if not pays(step.patches(program.target), copied_ns(step, program.target)):
-        return None
-    program.steps.append(step)
-    return target
+    (source,) = value.arguments
+    narrower = source.type == "f32" and value.type in MULTIPLIED
+    lies = isinstance(source, View) and min(source.strides, default=0) >= 0
+    return source if narrower and lies else None
 
 
-PatchSide = tuple[int, int, int]
-"""Elements of a side of a patch, from one to the next in memory, and in a patch."""
-
-
-def _patch_of(
-    source: Node, strides: Sequence[int], rows: int
-) -> tuple[list[int], tuple[PatchSide, PatchSide, PatchSide]] | None:
-    """The steps of the dimensions of a transposition of something with such strides, of which so
-    many are rows of patches; and the rows, the columns and the features of a patch."""
-    assert source.instruction is not None
-    order = source.instruction.attribute("dimensions")
-    pairs = [(size, strides[axis]) for size, axis in zip(source.dims, order) if size > 1]
-    steps = [step for _, step in pairs]
-    if len(pairs) - rows != 3 or not 2 <= rows <= 3 or min(steps) < 1:
-        return None  # without features heads of attention are alike
-    sides, place = {}, 1
-    for size, step in reversed(pairs[rows:]):
-        sides[size * step] = size, step, place
-        place *= size
-    i, j = (sides.pop(step, None) for step in steps[rows - 2 : rows])
-    if i is None or j is None or len(sides) != 1:
-        return None
-    (c,) = sides.values()
-    return steps, (i, j, c)
-
-
-def _cut_of(node: Node) -> tuple[Node, list[int], int] | None:
-    """The transposition behind a product's left operand, its dimensions of several elements, and
-    how many of these are rows of the product; None of others."""
-    assert node.instruction is not None
-    numbers = node.instruction.attribute("dot_dimension_numbers")
-    left, right = node.operands
-    plain = list(numbers.lhs_contracting_dimensions) == [len(left.dims) - 1]
-    plain = plain and list(numbers.rhs_contracting_dimensions) == [0] and len(right.dims) == 2
-    chain = left.op == "reshape" and left.operands[0].op == "transpose"
-    if numbers.lhs_batch_dimensions or not (plain and chain):
-        return None
-    source = left.operands[0]
-    if source.operands[0].op != "reshape":
-        return None
-    sizes = [size for size in source.dims if size > 1]
-    depth, rows = left.dims[-1], len(sizes)
-    while depth > 1 and rows and depth % sizes[rows - 1] == 0:
-        rows -= 1
-        depth //= sizes[rows]
-    return (source, sizes, rows) if depth == 1 else None
+_CONVERSIONS = frozenset({"convert"})
 
 
 def _pace(window: SpatialDimension) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import groupby, pairwise, product
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -114,7 +115,7 @@ def plan_of(step: ConvolutionStep, target: Target) -> StripPlan | None:
     (down, across), (batch, rows, columns, outputs) = step.windows, step.target.dims
     _, _, column, feature = step.image.strides
     by_pixel = feature == 1 and column == features
-    size = item_size(step.image.type)
+    size = item_size(step.type)
     apart = down.stride >= down.size and across.stride >= across.size
     inside = reach(rows, down) <= high and reach(columns, across) <= wide
     plain = down.before == across.before == 0 and down.spread == across.spread == 1
@@ -143,17 +144,34 @@ def plan_of(step: ConvolutionStep, target: Target) -> StripPlan | None:
     tensor = tiles * len(parts) * (products * each + turned) / target.clock_ghz(Engine.tensor)
     banks = -(-len(parts) * pixels * size // BANK)
     copied = len(parts) * pixels + banks * FIXED + products * (pixels * moving / stationary + FIXED)
+    if step.narrowed is not None:
+        copied += down.size * runs * line * wide / columns
     copied *= tiles / 2 / target.clock_ghz(Engine.vector)
     served = min(target.dma_engines.value, -(-images * own_rows // _SERVED))
-    moved = batch * rows * down.size * runs * line * size
+    moved = batch * rows * down.size * runs * line * item_size(step.image.type)
     rate = served * target.dma_bytes_per_ns_per_engine.value
-    ns = max(tensor, copied, moved / rate)
-    return StripPlan(1, down.size, down.stride, images, own_rows, own_rows, ns)
+    loaded = moved / rate
+    ready = loaded / (-(-batch // images) * -(-rows // own_rows))
+    ns = max(tensor, copied, loaded)
+    return StripPlan(1, down.size, down.stride, images, own_rows, own_rows, ns, ready)
+
+
+def narrows(step: ConvolutionStep, target: Target) -> bool:
+    """Whether it takes less time to convert pixels when they are loaded than in memory before."""
+    loaded, before = (
+        plan_of(own, target)
+        for own in (step, replace(step, image=replace(step.image, type=step.type), narrowed=None))
+    )
+    if loaded is None or before is None:
+        return False
+    both = item_size(step.image.type) + item_size(step.type)
+    converted = math.prod(step.image.dims) * both / target.dma_bytes_per_ns
+    return loaded.ns + loaded.ready < before.ns + before.ready + converted
 
 
 def copied_ns(step: ConvolutionStep, target: Target) -> float:
     """About how long it takes instead to copy patches, run by run, and to multiply the copies."""
-    (batch, rows, columns, outputs), size = step.target.dims, item_size(step.image.type)
+    (batch, rows, columns, outputs), size = step.target.dims, item_size(step.type)
     depth, pixels = math.prod(step.kernel.dims[:3]), batch * rows * columns
     planes = step.image.strides[3] != 1
     run = step.windows[1].size * (1 if planes else step.image.dims[3]) * size
@@ -216,12 +234,12 @@ class Patches(Strips):
         device, strides = self.device, self.step.image.strides
         row, rows = own
         high = self.parts[0].rows
-        each = self.runs * self._line * self.size
+        each = self.runs * self._line * item_size(self.image.type)
         high *= max(1, LOADED_BYTES // (high * each))
         found = []
         for first in range(0, self.down.size, high):
             count = min(high, self.down.size - first)
-            tile = device.tile((images * rows, count, self.runs, self._line), self.dtype)
+            tile = device.tile((images * rows, count, self.runs, self._line), self.image.dtype)
             pattern = [
                 (strides[0], images),
                 (strides[1] * self.down.stride, rows),
@@ -233,6 +251,9 @@ class Patches(Strips):
             begin += (row * self.down.stride + first * self.down.dilation) * strides[1]
             kept = [pair for pair in pattern if pair[1] > 1] or [(1, 1)]
             device.copy(tile, self.image.elements(kept, begin))
+            if self.image.dtype != self.dtype:
+                wide, tile = tile, device.tile(tile.shape, self.dtype)
+                device.builder.emit("tensor_copy", dst=tile, src=wide)
             found.append((first, tile))
         return found
 

@@ -53,7 +53,7 @@ class StripPlan:
     """`together`: columns of results of one product; `shifts`: rows of the window that partitions
     hold; `pace`: rows of an image from one row that is turned to the next one; `images`, `rows`:
     results of a tile; `transposed`: rows of each image that they are computed from; `ns`: about how
-    long it takes."""
+    long it takes; `ready`: how long the first tile of an image is loaded, which `ns` leaves out."""
 
     together: int
     shifts: int
@@ -62,6 +62,7 @@ class StripPlan:
     rows: int
     transposed: int
     ns: float
+    ready: float = 0.0
 
 
 def plan_of(step: ConvolutionStep, target: Target) -> StripPlan | None:
@@ -140,8 +141,8 @@ class Strips:
         self.device = device
         self.step = step
         self.plan = plan
-        self.dtype = DTYPES[step.image.type]
-        self.size = item_size(step.image.type)
+        self.dtype = DTYPES[step.type]
+        self.size = item_size(step.type)
         self.down, self.across = step.windows
         self.batch, self.rows, self.columns, self.outputs = step.target.dims
         self.image, self.kernel = (
