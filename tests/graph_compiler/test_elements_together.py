@@ -69,6 +69,7 @@ def exact(q: Any, k: Any, v: Any, factor: float) -> Any:
         (2, 130, 4, 16, -0.3),
         (1, 128, 6, 64, 0.125),
         (32, 20, 12, 16, 0.25),
+        (4, 60, 9, 64, 0.125),  # turned by twos, the last one alone
     ],
 )
 def test_softmax_of_short_heads(
@@ -103,5 +104,7 @@ def test_one_operation_compares_inverts_copies_and_stores_for_several_heads() ->
     assert 0 < counts["Reciprocal"] <= heads // 4
     # Three operands are loaded, and results stored, of four heads in a transfer.
     assert counts["DmaCopy"] <= 4 * heads // 4
+    # Queries and keys are turned by twos, the weights of each head by themselves.
+    assert counts["TransposeStationary"] <= 2 * heads
     # An exponential of each head, and copies of three transposed operands of several.
     assert counts["Activate"] + counts["TensorCopy"] <= heads + 3 * heads // 4

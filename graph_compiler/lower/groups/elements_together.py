@@ -20,7 +20,7 @@ from graph_compiler.lower.groups.transposed_products import Right
 from graph_compiler.lower.nests.nest import PARTITIONS
 from graph_compiler.lower.nests.operands import ResidentOperand, StoredOperand
 from graph_compiler.lower.products.transposes import transposed
-from graph_compiler.lower.sizes import BANK, DTYPES
+from graph_compiler.lower.sizes import BANK, DTYPES, HALF
 from graph_compiler.schedule.steps import item_size, place_of
 from graph_compiler.schedule.views import Buffer
 from isa.alu import ALU
@@ -101,8 +101,9 @@ class ElementsTogether(RowProducts, ABC):
         emit = self.device.builder.emit
         for place, (tile, here) in enumerate(own):
             stationary = self._stationary(number, member, tile, here)
+            part = member.sides.part_of_array(tile.number)
             for a, b in zip(stationary, loaded[number][tile.number]):
-                emit("nc_matmul", dst=bank[:, place, :], stationary=a, moving=b)
+                emit("nc_matmul", dst=bank[:, place, :], stationary=a, moving=b, **part)
         return bank
 
     def multiplies_together(self, number: int, member: RowProduct, elements: int) -> bool:
@@ -149,6 +150,21 @@ class ElementsTogether(RowProducts, ABC):
         pattern = [(member.rows.strides[TARGET], rows), (1, width)]
         start = member.start(TARGET, elements[0].index, elements[0].start)
         source.keep(done.reshape((rows, width)), pattern, start)
+
+    def turns_by_two(self, member: RowProduct, elements: int) -> bool:
+        """Whether operands of so many elements of the batch that are loaded together are turned by
+        twos: rows and columns of half as many elements as there are partitions."""
+        sides, depth = member.sides, member.sides.depth
+        rows = self.count % PARTITIONS
+        return (
+            elements > 1
+            and (depth.tiles, depth.elements) == (1, HALF)
+            and (sides.stride, sides.down, member.across) == (1, 1, 1)
+            and sides.across != 1
+            and rows != 1
+            and 1 < member.columns <= PARTITIONS
+            and not (sides.by_dma or member.uses[LEFT].buffer in self.group.written)
+        )
 
     def transpose_together(
         self,

@@ -229,7 +229,8 @@ class RowProducts(ABC):
             parts = [[part[:, begin : begin + size] for part in right] for begin, size in own]
             added = self.added.get(number)
             ahead = [added.to_rows(tile.rows, *block) for block in own] if added else ()
-            totals = self._multiplied(stationary, parts, together, ahead)
+            fields = member.sides.part_of_array(tile.number)
+            totals = self._multiplied(stationary, parts, together, ahead, **fields)
             for (begin, _), total in zip(own, totals):
                 if number in self.following:
                     self._following_nest(number, tile, tiles, fixed, total, begin)
@@ -276,18 +277,19 @@ class RowProducts(ABC):
         moving: list[list[NkiTensor]],
         together: int,
         ahead: Sequence[tuple[NkiTensor, NkiTensor]] = (),
+        **fields: Any,
     ) -> list[NkiTensor]:
         """The sums of products with several others, in PSUM: of so many tiles of the depth with all
-        of them, then of the next ones. `ahead`: one more product for each sum, which
-        does not wait for the others' operands."""
-        device, rows = self.device, stationary[0].shape[1]
+        of them, then of the next ones. `ahead`: one more product for each sum, which does not wait
+        for the others' operands; `fields`: of all other products."""
+        device, rows, emit = self.device, stationary[0].shape[1], self.device.builder.emit
         totals = [device.tile((rows, part[0].shape[1]), "float32", Memory.psum) for part in moving]
         for total, (a, b) in zip(totals, ahead):
-            device.builder.emit("nc_matmul", dst=total, stationary=a, moving=b)
+            emit("nc_matmul", dst=total, stationary=a, moving=b)
         for first in range(0, len(stationary), together):
             for total, part in zip(totals, moving):
                 for a, b in zip(stationary[first : first + together], part[first:]):
-                    device.builder.emit("nc_matmul", dst=total, stationary=a, moving=b)
+                    emit("nc_matmul", dst=total, stationary=a, moving=b, **fields)
         return totals
 
     def _keep_rows(

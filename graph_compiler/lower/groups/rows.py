@@ -133,6 +133,11 @@ class RowGroupEmitter(ResidentRows):
         for number, member in enumerate(self.group.members):
             if isinstance(member, RowProduct) and number not in self.transposed.values():
                 members[number] = self._transposed_by_dma(member)
+        several = self._elements() if self.batch else 1
+        for number, member in enumerate(self.group.members):
+            if isinstance(member, RowProduct) and self.turns_by_two(member, several):
+                sides = Sides(device, member.product, member.sides.depth, by_two=True)
+                members[number] = replace(member, sides=sides)
         for number, member in enumerate(self.group.members):
             if isinstance(member, RowProduct) and self._keeps(member):
                 self.held[number] = self._held_columns(member)

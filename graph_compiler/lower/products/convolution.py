@@ -361,9 +361,9 @@ def _narrowed_source(value: Lazy) -> View | None:
     if not isinstance(value, ElementExpression) or value.op not in _CONVERSIONS:
         return None
     (source,) = value.arguments
-    narrower = source.type == "f32" and value.type in MULTIPLIED
-    lies = isinstance(source, View) and min(source.strides, default=0) >= 0
-    return source if narrower and lies else None
+    if not isinstance(source, View) or min(source.strides, default=0) < 0:
+        return None
+    return source if source.type == "f32" and value.type in MULTIPLIED else None
 
 
 _CONVERSIONS = frozenset({"convert"})

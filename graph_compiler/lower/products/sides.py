@@ -18,10 +18,11 @@ from graph_compiler.lower.products.transposes import (
     identity,
     into_bank,
     transposed,
+    transposed_by_two,
     transposed_on_halves,
 )
 from graph_compiler.lower.products.turned_columns import TurnedColumns
-from graph_compiler.lower.sizes import BANK, DTYPES, PARTITIONS
+from graph_compiler.lower.sizes import BANK, DTYPES, HALF, PARTITIONS
 from graph_compiler.schedule.contractions import Axes, Product
 from graph_compiler.schedule.steps import Place, item_size, place_of
 from nki.ir.views.tensor import NkiTensor
@@ -65,6 +66,8 @@ class Sides:
     """Both operands of one product, with a depth. `by_dma`: DMA engines turn rows of the left one.
     `loaded`: bytes of a partition that are loaded together: what follows need not wait for more.
     `alone`: the left one is one tile of rows: products wait for its first parts, turned.
+    `by_two`: elements of a batch that are loaded together are turned by twos, the second of which
+    has its depth on the upper half of the partitions.
     `halves`: where elements of a batch lie that are loaded together."""
 
     def __init__(
@@ -75,9 +78,11 @@ class Sides:
         by_dma: bool = False,
         loaded: int = 8 << 10,
         alone: bool = False,
+        by_two: bool = False,
     ) -> None:
         self.device = device
         self.alone = alone
+        self.by_two = by_two
         self.halves = ArrayHalves()
         self.depth = depth
         self.by_dma = by_dma
@@ -94,6 +99,12 @@ class Sides:
     def identity(self) -> NkiTensor:
         """What transposes in parts of the array are multiplied by."""
         return identity(self.device, self.type)
+
+    def part_of_array(self, number: int) -> dict[str, Any]:
+        """Fields of the product of an element, of those that are turned by twos."""
+        if not self.by_two:
+            return {}
+        return ArrayHalves(depth=True).part(Share(number, 1, HALF * (number % 2)))
 
     def of_rows(self, rows: list[ElementRun], offset: Any) -> list[NkiTensor]:
         """[partitions, rows] of the left operand for each tile of the depth."""
@@ -164,6 +175,9 @@ class Sides:
                 first += share.rows
                 box = whole[first : first + count, place, : share.number, :runs]
                 device.load(box, self.left, self.type, [*pattern, (1, elements)], begin)
+        if self.by_two:
+            flat = whole.reshape((most, number * many * elements))
+            return [[one] for one in transposed_by_two(device, flat, elements)]
         found: list[list[NkiTensor]] = [[] for _ in range(number * many)]
         some = max(1, BANK // (depth.tiles * most * self.size))
         for tiles in (range(full), range(full, many)):

@@ -51,6 +51,18 @@ def transposed(
     return found
 
 
+def transposed_by_two(device: DeviceProgram, whole: NkiTensor, elements: int) -> list[NkiTensor]:
+    """A tile [rows, several times so many elements], each of them turned: by twos, of which the
+    second is on the partitions behind the first."""
+    several = whole.shape[1] // elements
+    pairs = [
+        whole[:, first * elements : min(first + 2, several) * elements]
+        for first in range(0, several, 2)
+    ]
+    turned = transposed(device, pairs)
+    return [turned[n // 2][n % 2 * elements : (n % 2 + 1) * elements] for n in range(several)]
+
+
 def transposed_on_halves(
     device: DeviceProgram, halves: Sequence[Sequence[NkiTensor]], identity: NkiTensor
 ) -> list[list[NkiTensor]]:

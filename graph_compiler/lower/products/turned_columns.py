@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from graph_compiler.lower.products.element_runs import ElementRun
-from graph_compiler.lower.products.transposes import into_bank
+from graph_compiler.lower.products.transposes import into_bank, transposed_by_two
 from graph_compiler.lower.sizes import BANK, PARTITIONS
 from isa.enums import Memory
 from nki.ir.views.tensor import NkiTensor
@@ -29,6 +29,10 @@ class TurnedColumns:
 
     def tiles(self, width: int, start: Any) -> list[list[NkiTensor]]:
         """[partitions, width] for each tile of the depth, of each element."""
+        if self.several > 1 and self.sides.by_two:
+            elements = self.depth.elements
+            turned = transposed_by_two(self.device, self._rows(width, start), elements)
+            return [[one] for one in turned]
         if self.several > 1 and 2 * width * self.sides.size <= BANK:
             return self._together(width, start)
         return [self._of(element, width, start) for element in range(self.several)]
