@@ -27,6 +27,7 @@ from graph_compiler.lower.rewrites.pairs import as_pairs, has_random_bits, is_wi
 from graph_compiler.lower.rewrites.ranges import narrow
 from graph_compiler.lower.rewrites.softmax import compared_choices, factors_behind_maxima
 from graph_compiler.lower.rewrites.sums_of_steps import sum_behind_loops
+from graph_compiler.lower.rewrites.unrolled import unroll
 from graph_compiler.lower.sizes import BIT_FOR_BIT
 from graph_compiler.options import GraphOptions, has_e4m3fn
 from graph_compiler.partitions import refuse_undivided
@@ -65,6 +66,7 @@ def rewritten_graph(module: Module, target: Target, options: GraphOptions) -> Re
         refuse_undivided(module)
     simplifier = Simplifier(module)
     block = simplifier.block(module.entry)
+    unroll(block, simplifier)
     narrow(block)
     if is_wide(block):
         native = options.native_int64 == "enabled" or has_random_bits(block)

@@ -226,6 +226,14 @@ class Simplifier:
         block.nodes.append(merged[key])
         return merged[key]
 
+    def again(
+        self, block: Block, merged: dict[Any, Node], node: Node, operands: list[Node]
+    ) -> Node:
+        """An operation with one result as at a node, of other operands, at the end of a block."""
+        assert node.instruction is not None
+        found: Node = self._operation(block, merged, node.instruction, operands)
+        return found
+
     def _picked(self, block: Block, item: Instruction, node: Node) -> Parts:
         if len(node.results) == 1:
             return packed(item.shape, [node])
