@@ -62,10 +62,10 @@ def walk_of(function: FunctionType, columns: tuple[Any, ...], compile_it: bool) 
 
 def _types(column: Any) -> Any:
     """The type of a column: data type and dimensions of an array, the class of a number."""
+    if isinstance(column, np.ndarray):
+        return f"{column.dtype.char}{column.ndim}"
     if isinstance(column, tuple):
         return tuple(map(_types, column))
-    if isinstance(column, np.ndarray):
-        return f"{column.dtype.str}{column.ndim}"
     return float if isinstance(column, float) else int
 
 
@@ -197,15 +197,21 @@ def _address(name: str, word: int) -> str:
 def _enter(words: list[int], column: Any) -> None:
     """Append the words of an argument. Those of an array are its owners, which are none, the number
     and the bytes of its elements, where they begin, and shape and strides."""
-    if isinstance(column, tuple):
+    if isinstance(column, np.ndarray):
+        flags = column.flags
+        if not flags.c_contiguous:
+            raise ValueError("elements of a column do not lie one behind the other")
+        words += 0, 0, column.size, column.itemsize
+        if not column.size:
+            words.append(0)
+        elif flags.writeable:  # as a buffer, it says where it is three times as fast
+            words.append(ctypes.addressof(ctypes.c_byte.from_buffer(column.data)))
+        else:
+            words.append(column.ctypes.data)
+        words += *column.shape, *column.strides
+    elif isinstance(column, tuple):
         for one in column:
             _enter(words, one)
-    elif isinstance(column, np.ndarray):
-        interface = column.__array_interface__
-        if interface["strides"] is not None:
-            raise ValueError("elements of a column do not lie one behind the other")
-        words += 0, 0, column.size, column.itemsize, interface["data"][0]
-        words += *column.shape, *column.strides
     elif isinstance(column, float):
         words += struct.unpack("Q", struct.pack("d", column))
     else:
