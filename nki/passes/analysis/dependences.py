@@ -127,18 +127,17 @@ def neighbours(
 ) -> tuple[Lists, Lists]:
     """By operation, those before and those after it, where some are later than others; of
     `issues` ~m is instead of m, unless another pair says the same of m."""
-    other = late != early
-    names = late[other] * count + early[other]
-    marked = np.zeros(names.size, np.bool_) if issues is None else issues[other]
-    order = np.lexsort((marked, names))
-    names, marked = names[order], marked[order]
+    names = 2 * (late * count + early)
+    if issues is not None:
+        names += issues
+    names = np.sort(names[late != early], kind="stable")  # most ascend
+    names, marked = names >> 1, names & 1
     first = np.append(True, names[1:] != names[:-1])[: names.size]
-    marked = marked[first]
+    marked = -marked[first]  # all bits of those that are to be inverted
     late, early = np.divmod(names[first], count)
-    before = np.where(marked, ~early, early)
     order = ordered(early)
-    after = np.where(marked, ~late, late)[order]
-    return _lists(late, before, count), _lists(early[order], after, count)
+    after = (late ^ marked)[order]
+    return _lists(late, early ^ marked, count), _lists(early[order], after, count)
 
 
 def _lists(keys: Integers, values: Integers, count: int) -> Lists:
