@@ -264,6 +264,9 @@ class Loop:
 
     `lower` and `upper` are ints, polynomials, or registers. `unroll` says that
     iterations are expected to overlap, whatever is known of their times (launch-symbol loops).
+    The body is so many `copies` of operations, one behind the other. Each has other tensors in
+    place of those that begin in it, and the variable is ahead by its part of a step; engines that
+    start transfers may differ, too.
 
     >>> loop = Loop(Register(0, "i", lower=0, upper=6), 0, 8, 2, body=[])
     >>> loop.runs, len(range(loop.lower, loop.upper, loop.step))
@@ -277,6 +280,7 @@ class Loop:
     body: list[Node]
     unroll: bool = False
     location: Any = None
+    copies: int = 1
 
     @property
     def runs(self) -> bool:

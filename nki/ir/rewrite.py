@@ -45,7 +45,8 @@ class Original:
     """Nodes of which copies are made, and what is the same for all of them. `begun` are the tensors
     that begin anywhere inside. `changing` has by operation the fields that a copy may have other
     values of. `followed` are the operations that others name as coming first. `forms` are the
-    values that are no views, and the registers that loops are bounded by."""
+    values that are no views, and the registers that loops are bounded by. It `is_flat` without
+    loops."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self.nodes = list(nodes)
@@ -60,6 +61,7 @@ class Original:
                 self.forms.append(node.register)
             else:
                 self._enter(node)
+        self.is_flat = len(self.changing) == len(self.nodes)
 
     def _enter(self, node: Op) -> None:
         values = node.values
@@ -67,7 +69,7 @@ class Original:
             self.begun.append(tensor)
         changing = [at for at, kind in enumerate(map(type, values)) if kind not in PLAIN]
         self.changing[node] = changing
-        self.forms += [values[at] for at in changing if type(values[at]) is not Access]
+        self.forms += [values[at] for at in changing if not isinstance(values[at], Access)]
         if node.after:
             self.followed.update(node.after)
 
@@ -131,7 +133,8 @@ class Cloner:
         self.values[node.variable] = form
         self.numbers[node.variable.number] = form
         body = self._body(node.body)
-        return Loop(variable, lower, upper, node.step, body, node.unroll, node.location)
+        bounds = lower, upper, node.step
+        return Loop(variable, *bounds, body, node.unroll, node.location, node.copies)
 
     def _body(self, nodes: list[Node]) -> list[Node]:
         return [self._node(node) for node in nodes]
@@ -198,12 +201,12 @@ Replace = Callable[[Loop, list[Node], "Numbering"], list[Node] | None]
 _Around = TypeVar("_Around", bound=Loop | While)
 
 
-def with_body(node: _Around, body: list[Node]) -> _Around:
-    """The same loop around other nodes."""
+def with_body(node: _Around, body: list[Node], copies: int = 1) -> _Around:
+    """The same loop around other nodes, which are `copies` of some."""
     copy: Any
     if isinstance(node, Loop):
         range_of = node.variable, node.lower, node.upper, node.step
-        copy = Loop(*range_of, body, node.unroll, node.location)
+        copy = Loop(*range_of, body, node.unroll, node.location, copies)
     else:
         copy = While(node.register, body, node.location)
     return copy

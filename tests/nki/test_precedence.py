@@ -1,13 +1,18 @@
 """What operations must follow before tensors have places."""
 
 import pytest
+from traced import loops, sbuf, traced
 
+import nki.isa as nisa
+import nki.language as nl
 from isa.enums import Memory
 from isa.target import TARGETS
+from nki.ir.begins import begun
 from nki.ir.builder.builder import Builder
 from nki.ir.nodes import Op
 from nki.ir.views.indexing import ds
 from nki.passes.order.precedence import Precedence
+from nki.passes.order.rotate import RotateBuffers
 
 
 def followed(write):
@@ -77,3 +82,54 @@ def test_the_authors_word_counts(ordered):
             b.emit("memset", dst=y, value=0.0)
 
     assert followed(write) == [[], [0] if ordered else []]
+
+
+def in_rotated(change):
+    """What all operations of a rotated loop must follow, and what must follow them, as found from
+    its copies and from all operations; and whether one copy was enough. `change` does something
+    with a tile between its load and its store."""
+
+    def kernel(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        total = sbuf(128, 64)
+        nisa.memset(dst=total, value=0.0)
+
+        def tile(row):
+            x = sbuf(128, 64)
+            nisa.dma_copy(dst=x, src=a[nl.ds(row, 128), :64])
+            for _ in range(20):
+                nisa.activation(dst=x, op=nl.square, data=x)
+            change(lambda ahead: out[ahead : ahead + 2048][nl.ds(row, 128), :64], x, total)
+            nisa.dma_copy(dst=out[256:][nl.ds(row, 128), :64], src=x)
+
+        nl.fori_loop(0, 2048, tile, 128)
+        return out
+
+    (loop,) = loops(RotateBuffers().run(traced(kernel, (2304, 64))).bodies[0])
+    assert loop.copies > 2
+    operations = [op for op in loop.body if op.row.name != "storage_begin"]
+    facts = operations, TARGETS["trn2"], frozenset({loop.variable})
+    found = Precedence.of_copies(*facts, loop, begun(loop.body))
+    orders = [
+        [column.tolist() for lists in (one.before, one.after) for column in lists]
+        for one in (found, Precedence(*facts))
+    ]
+    return *orders, found.body.operations.size <= len(operations) // 2
+
+
+@pytest.mark.parametrize(
+    ("change", "alone"),
+    [
+        (lambda rows, x, total: None, True),
+        (lambda rows, x, total: nisa.tensor_tensor(x, x, total, op=nl.add), True),
+        (lambda rows, x, total: nisa.tensor_tensor(total, x, total, op=nl.add), False),
+        (lambda rows, x, total: nisa.dma_copy(dst=x, src=rows(256)), True),
+        (lambda rows, x, total: nisa.dma_copy(dst=x, src=rows(128)), False),
+        (lambda rows, x, total: nisa.dma_copy(dst=x, src=rows(0)), False),
+        (lambda rows, x, total: nisa.dma_copy(dst=rows(0), src=x), False),
+    ],
+)
+def test_copies_that_share_nothing_they_write_have_the_order_of_one(change, alone):
+    found, all_of_them, one_is_enough = in_rotated(change)
+    assert found == all_of_them
+    assert one_is_enough is alone

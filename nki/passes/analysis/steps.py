@@ -32,7 +32,7 @@ from isa.target import Target
 from nki.ir.begins import begun_by
 from nki.ir.locations import resolve
 from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, While
-from nki.ir.rewrite import form_registers
+from nki.ir.rewrite import PLAIN, form_registers
 
 ENGINES = len(SEQUENCERS)
 ENGINE_INDEX = {engine: index for index, engine in enumerate(SEQUENCERS)}
@@ -233,10 +233,12 @@ def mentioned(instruction: Instruction) -> list[Register]:
     values = instruction.values
     for index in instruction.row.register_fields:
         value = values[index]
-        if isinstance(value, Access) and type(value.offset) is int and value.vector_offset is None:
-            continue  # most are so
-        if value is not None and type(value) is not int:
-            found.extend(form_registers(value))
+        if isinstance(value, Access):
+            if type(value.offset) is int and value.vector_offset is None:
+                continue  # most are so
+        elif value.__class__ in PLAIN:
+            continue
+        found.extend(form_registers(value))
     return found
 
 

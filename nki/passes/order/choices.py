@@ -38,7 +38,9 @@ class EngineChoice(ABC):
 
     def _inside(self, node: Loop | While) -> Loop | While:
         body = self.level(node.body)
-        return node if body is node.body else with_body(node, body)
+        if body is node.body:
+            return node
+        return with_body(node, body, node.copies if isinstance(node, Loop) else 1)
 
     def timings(self, own: list[Op]) -> dict[Op, Timing]:
         """What operations take, by the cost model."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from isa.columns import Integers
+from isa.columns import Integers, ordered
 from isa.enums import Memory
 from isa.operations.control import StorageBegin
 from isa.target import Target
@@ -69,6 +69,7 @@ class Iterations:
         self.target = target
         self.timings = list(map(costs_of(target).of_operation, ops))
         self.ends = [_alone(timing) + target.semaphore_ns.value for timing in self.timings]
+        self._places: dict[int, Integers] = {}
 
     @cached_property
     def room(self) -> int:
@@ -76,15 +77,16 @@ class Iterations:
         return _room(self.ops, self.begun, self.target)
 
     @cached_property
-    def pairs(self) -> tuple[Integers, Integers, Integers]:
-        """Who follows whom (`_followed`)."""
+    def pairs(self) -> list[tuple[Integers, Integers]]:
+        """Who follows whom (`_followed`): pairs of one iteration, of it and the one before, and of
+        it and the last one with its copies."""
         return _followed(self.ops, self.begun, self.variable)
 
     @cached_property
     def now(self) -> list[tuple[int, int]]:
         """The pairs of one iteration, as they come."""
-        late, early, when = self.pairs
-        return sorted(zip(late[when == _NOW].tolist(), early[when == _NOW].tolist()))
+        late, early = self.pairs[_NOW]
+        return sorted(zip(late.tolist(), early.tolist()))
 
     @cached_property
     def engines(self) -> Integers:
@@ -121,7 +123,7 @@ class Iterations:
     @property
     def shares_nothing(self) -> bool:
         """Whether no operation follows one of the iteration before."""
-        return _BEFORE not in self.pairs[2]
+        return not self.pairs[_BEFORE][0].size
 
     @property
     def is_plain(self) -> bool:
@@ -163,10 +165,12 @@ class Iterations:
         """How long iterations take, one trip after the other."""
         count = len(self.ops)
         size = count * copies
-        rows = np.arange(size).reshape(copies, count)
-        window = WINDOW if size <= WINDOW else WINDOWS[0]
-        _, order = self._listed(rows, copies, GAIN, window, False)
-        places = np.argsort(order).reshape(copies, count)
+        if copies not in self._places:
+            rows = np.arange(size).reshape(copies, count)
+            window = WINDOW if size <= WINDOW else WINDOWS[0]
+            _, order = self._listed(rows, copies, GAIN, window, False)
+            self._places[copies] = np.argsort(order).reshape(copies, count)
+        places = self._places[copies]
         starts = np.arange(0, -(-iterations // copies) * size, size)
         rows = (places + starts[:, None, None]).reshape(-1, count)[:iterations]
         rows = np.argsort(np.argsort(rows, axis=None)).reshape(rows.shape)
@@ -201,22 +205,25 @@ class Iterations:
         order in which rows stand."""
         kinds = np.empty(rows.size, np.int64)
         kinds[rows] = np.arange(len(self.ops))
-        late, early, when = self.pairs
-        pairs = []
-        for kind, distance in ((_NOW, 0), (_BEFORE, 1), (_ITS_COPY, copies)):
-            those = np.flatnonzero(when == kind)
-            former = rows[: max(0, len(rows) - distance), early[those]]
-            pairs.append((rows[distance:, late[those]], former))
+        pairs = [
+            (rows[distance:, late], rows[: len(rows) - distance, early])
+            for (late, early), distance in zip(self.pairs, (0, 1, copies))
+            if late.size and distance < len(rows)
+        ]
         issues = 0
         if in_order:
-            by_engine = np.argsort(self.engines[kinds], kind="stable")
-            mine = self.engines[kinds][by_engine]
+            engines = self.engines[kinds]
+            by_engine = ordered(engines)
+            mine = engines[by_engine]
             same = np.flatnonzero(mine[1:] == mine[:-1])
             pairs.append((by_engine[same + 1], by_engine[same]))
             issues = same.size
-        after, before = (np.concatenate([one[at].ravel() for one in pairs]) for at in (0, 1))
+        none = rows[:0, 0]
+        after, before = (
+            np.concatenate([none, *[one[at].ravel() for one in pairs]]) for at in (0, 1)
+        )
         flags = np.arange(after.size) >= after.size - issues
-        lists = neighbours(after, before, rows.size, flags)
+        lists = neighbours(after, before, rows.size, flags if issues else None)
         order = np.arange(rows.size)
         ends = np.array([0]), np.array([rows.size])
         columns = kinds, *self.columns, *lists[0], *lists[1], *waiting_ns(self.target)
@@ -251,9 +258,9 @@ def _meet_on_chip_only(node: Loop, ops: Sequence[Op], begun: set[Tensor]) -> boo
 
 def _followed(
     ops: Sequence[Op], begun: set[Tensor], variable: Register
-) -> tuple[Integers, Integers, Integers]:
-    """(operation, one that it must follow, of which iteration that is): of two that touch the same
-    elements of a tensor, one of which writes them."""
+) -> list[tuple[Integers, Integers]]:
+    """Operations, and those that they must follow, by which iteration these are of: of two that
+    touch the same elements of a tensor, one of which writes them."""
     written = {view.storage for op in ops for view in op.written}
     touches: dict[Tensor, list[tuple[int, Access, bool]]] = {}
     for number, op in enumerate(ops):
@@ -284,7 +291,7 @@ def _followed(
                     if wrote and mine is its:
                         break
     late, early, when = np.array(list(found), np.int64).reshape(-1, 3).T
-    return late, early, when
+    return [(late[when == kind], early[when == kind]) for kind in (_NOW, _BEFORE, _ITS_COPY)]
 
 
 def _alone(timing: Timing) -> float:

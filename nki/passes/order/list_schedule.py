@@ -51,6 +51,26 @@ class StretchTensors(NamedTuple):
         flat = np.fromiter(chain.from_iterable(uses), np.int64, int(starts[-1]))
         return cls(starts, flat, memory, size, first, last, load, capacity, held)
 
+    def copied(self, copies: int) -> StretchTensors:
+        """Those of as many copies of the operations, one behind the other: what is live in one copy
+        only has others in its place in the other copies."""
+        count, tensors = self.starts.size - 1, self.size.size
+        own = np.flatnonzero((self.first >= 0) & (self.last < count))
+        numbers = np.tile(np.arange(tensors), (copies, 1))
+        others = tensors + np.arange((copies - 1) * own.size)
+        numbers[1:, own] = others.reshape(copies - 1, own.size)
+        ahead = np.repeat(np.arange(1, copies) * count, own.size)
+        again = np.append(np.arange(tensors), np.tile(own, copies - 1))
+        moved = np.append(np.zeros(tensors, np.int64), ahead)
+        return self._replace(
+            starts=starts_of(np.tile(np.diff(self.starts), copies)),
+            uses=numbers[:, self.uses].ravel(),
+            memory=self.memory[again],
+            size=self.size[again],
+            first=self.first[again] + moved,
+            last=self.last[again] + moved,
+        )
+
 
 _NONE = np.zeros(0, np.int64)
 

@@ -18,7 +18,7 @@ import numpy as np
 from isa.columns import Integers
 from isa.enums import Memory
 from isa.target import Target
-from nki.ir.nodes import Loop, Node, Op, Register, Tensor, tensors_of
+from nki.ir.nodes import Access, Loop, Node, Op, Register, Tensor, tensors_of
 from nki.passes.analysis.content import Content
 from nki.passes.order.list_schedule import NEVER, NO_TENSORS, StretchTensors, list_schedule
 from nki.passes.order.modelled import some_trips
@@ -97,7 +97,8 @@ class Found(NamedTuple):
 class Movable:
     """Operations that may change places: the first is at a position of a body. `begins` are the
     markers of their tensors, `variables` those of the loops around, `around` is the innermost of
-    these, if there is one: so many of its `trips` are timed."""
+    these, if there is one: so many of its `trips` are timed. They are all of a loop of `copies`, or
+    these are one."""
 
     def __init__(
         self,
@@ -107,6 +108,7 @@ class Movable:
         start: int,
         variables: frozenset[Register],
         around: Loop | None,
+        copies: int = 1,
     ) -> None:
         self.live = live
         self.operations = operations
@@ -115,7 +117,19 @@ class Movable:
         self.variables = variables
         self.around = around
         self.trips = 1 if around is None else timed_trips(around)
+        self.copies = copies
+        self.one = operations[: len(operations) // copies]
         self._found: list[Found] = []
+
+    @cached_property
+    def others(self) -> dict[int, Op]:
+        """The operations that another engine starts than the first copy's, by their numbers."""
+        count, others = len(self.one), {}
+        for at, op in enumerate(self.operations[count:], count):
+            engine = op.values[-1]
+            if engine is not self.one[at % count].values[-1] and not isinstance(engine, Access):
+                others[at] = op
+        return others
 
     def part(self, first: int, count: int) -> Movable:
         """So many of its operations from one on."""
@@ -146,7 +160,7 @@ class Movable:
         live = self.live
         numbers: dict[Tensor, int] = {}
         of = []
-        for op in self.operations:
+        for op in self.one:
             found = dict.fromkeys(filter(live.lives.__contains__, tensors_of(op)))
             of.append([numbers.setdefault(tensor, len(numbers)) for tensor in found])
         load = self.load
@@ -160,7 +174,8 @@ class Movable:
                 held[memory] -= live.size[tensor]
         share = (live.share * np.array(live.capacity)).astype(np.int64)
         capacity = np.maximum(share, load.max(axis=1))
-        return StretchTensors.of(of, rows, load, capacity, np.array(held, np.int64))
+        one = StretchTensors.of(of, rows, load, capacity, np.array(held, np.int64))
+        return one.copied(self.copies)
 
     def fit_at_once(self, capacity: Integers | tuple[int, ...]) -> bool:
         """Whether there is room for all its tensors at once: then no operation waits for a place,
@@ -182,21 +197,32 @@ class Movable:
         if self.around is not None:
             outer[self.around.variable], step = "around", self.around.step
         content = Content(outer)
-        form = content.of(self.operations)
+        form = content.of(self.one)
         known = self.live.lives
         lives = [known[tensor] for tensor in content.tensors if tensor in known]
         bounds = [place - self.start for life in lives for place in (life.first, life.last)]
-        return step, form, tuple(bounds), self.load.tobytes()
+        others = [(at, op.values[-1]) for at, op in self.others.items()]
+        return step, self.copies, *others, form, tuple(bounds), self.load.tobytes()
 
     @cached_property
     def graph(self) -> Precedence:
         """Who follows whom."""
-        return Precedence(self.operations, self.live.target, self.variables)
+        facts = self.operations, self.live.target, self.variables
+        if self.around is None or self.copies == 1:
+            return Precedence(*facts)
+        return Precedence.of_copies(*facts, self.around, self.begins)
 
     @cached_property
     def timings(self) -> tuple[list[Timing], Integers]:
         """What its operations take (`Costs.of`)."""
-        return costs_of(self.live.target).of(self.graph.body)
+        costs = costs_of(self.live.target)
+        timings, which = costs.of(self.graph.body)
+        if which.size < len(self.operations):
+            which = np.tile(which, len(self.operations) // which.size)
+            for at, op in self.others.items():
+                which[at] = len(timings)
+                timings.append(costs.of_operation(op))
+        return timings, which
 
     @property
     def bound(self) -> float:

@@ -198,7 +198,8 @@ class _PipelinedBody:
         self.position += len(operations)
         if len(operations) < FEW:
             return nodes
-        stretch = Movable(self.live, operations, begun(nodes), start, variables, around)
+        copies = 1 if around is None else around.copies
+        stretch = Movable(self.live, operations, begun(nodes), start, variables, around, copies)
         if len(operations) <= WINDOW and stretch.fit_at_once(self.live.capacity):
             return nodes
         if len(operations) > SAMPLE:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 
 from isa.columns import Lists, starts_of
 from isa.target import Target
-from nki.ir.nodes import Op, Register, tensors_of
+from nki.ir.nodes import Loop, Op, Register, Tensor, tensors_of
 from nki.ir.rewrite import form_registers
 from nki.passes.analysis.body import Body
 from nki.passes.analysis.channels import Channels, CoreFacts
 from nki.passes.analysis.dependences import Dependences, neighbours
+from nki.passes.analysis.footprint import box_of, may_overlap
 from nki.passes.analysis.steps import ENGINE_INDEX, Level, Step
 from nki.passes.order.schedule import carried_state
+
+_COMPARED = 256
+"""The most comparisons of stores that show that copies share nothing: more take longer than all
+dependences."""
 
 
 class Precedence:
@@ -43,6 +48,65 @@ class Precedence:
             before, after = neighbours(late, early, count)
         self.before: Lists = before
         self.after: Lists = after
+
+    @classmethod
+    def of_copies(
+        cls,
+        operations: Sequence[Op],
+        target: Target,
+        variables: frozenset[Register],
+        loop: Loop,
+        own: Container[Tensor],
+    ) -> Precedence:
+        """Of all operations of a loop, in which `own` tensors begin. Where its copies share nothing
+        that one of them writes, only the first is looked at, and is the `body`."""
+        found = cls(operations[: len(operations) // loop.copies], target, variables)
+        if found._copies_meet(loop, variables, own):
+            return cls(operations, target, variables)
+        found.before = _copied(found.before, loop.copies)
+        found.after = _copied(found.after, loop.copies)
+        return found
+
+    def _copies_meet(
+        self, loop: Loop, variables: frozenset[Register], own: Container[Tensor]
+    ) -> bool:
+        """Whether copies of the operations may share something that one of them writes."""
+        body = self.body
+        accesses = body.accesses
+        steered = any(step.op.after or step.op.row.register_writes for step in body.steps)
+        if steered or carried_state(body) or any(t.address is not None for t in accesses.tensors):
+            return True
+        shared = {tensor for tensor in body.written if tensor not in own}
+        if any(tensor.memory.on_chip for tensor in shared):
+            return True
+        boxes = {
+            at: (access.storage, box_of(access, variables))
+            for at, access in enumerate(accesses.each)
+            if access.storage in shared
+        }
+        writes = boxes.keys() & accesses.which[: body.starts[-1]][body.writes].tolist()
+        pairs = [
+            (one, other)
+            for tensor, one in map(boxes.__getitem__, writes)
+            for its, other in boxes.values()
+            if its is tensor
+        ]
+        if 2 * len(pairs) * loop.copies > _COMPARED:
+            return True
+        step = loop.step // loop.copies
+        return any(
+            may_overlap(one.later(loop.variable, ahead), other)
+            for ahead in range(-step * (loop.copies - 1), step * loop.copies, step)
+            for one, other in pairs
+            if ahead
+        )
+
+
+def _copied(lists: Lists, copies: int) -> Lists:
+    """The lists of as many copies, whose operations stand one copy behind the other."""
+    starts, values = lists
+    ahead = np.repeat(np.arange(copies) * (starts.size - 1), values.size)
+    return Lists(starts_of(np.tile(np.diff(starts), copies)), np.tile(values, copies) + ahead)
 
 
 def body_of(

@@ -273,7 +273,9 @@ def _trip(
     for copy, number in enumerate(copies):
         value = Affine(copy * node.step, ((variable, 1),))
         bodies += _iteration(node, original, numbering, value, f".{number}")
-    return Loop(variable, *bounds, stride, bodies, False, node.location)
+    alike = original.is_flat and not original.forms
+    number = len(copies) if alike else 1
+    return Loop(variable, *bounds, stride, bodies, False, node.location, number)
 
 
 def _straight(
