@@ -182,12 +182,12 @@ KEPT: tuple[Any, ...] = (Expand(), Schedule(gain=0.0), Synchronise(), Emit())
 def lower(
     kernel: TracedKernel,
     observe: Callable[[str, Any], None] = lambda *_: None,
-    stages: tuple[Any, ...] = LOWERING,
+    stages: tuple[Any, ...] | None = None,
 ) -> Program:
     """The program of a kernel whose tensors on chip all have addresses; `observe(stage, product)`
-    sees what each stage makes."""
+    sees what each stage makes. The stages are those of `LOWERING` unless others are given."""
     form: Any = kernel
-    for stage in stages:
+    for stage in stages or LOWERING:
         form = stage.run(form)
         observe(stage.name, form)
     program: Program = form
