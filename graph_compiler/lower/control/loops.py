@@ -140,7 +140,9 @@ def _carry(device: DeviceProgram, fresh: Sequence[tuple[View, View]]) -> None:
         if value is view:
             continue
         others = [other for _, other in fresh if other.buffer is value.buffer]
-        alone = len(others) == 1 and is_whole(value) and view.buffer not in multiplied
+        several = count_of(view.dims[:-1]) > 1  # rows
+        grouped = several and view.buffer in multiplied
+        alone = len(others) == 1 and is_whole(value) and not grouped
         if not alone or not take_over(steps, value, view):
             store(device, value, view)
 
