@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from isa.target import Target
     from nki.compiled import CompiledKernel
     from simulator.profile import Profile
-    from simulator.timing import Timeline
 
 Array = Any
 
@@ -191,7 +190,7 @@ def compile(
     [array([2., 4., 8.], dtype=float32)]
     """
     from graph_compiler.admission import admit, admit_memory
-    from graph_compiler.lower.busy_tensor import with_ones, with_products
+    from graph_compiler.lower.busy_tensor import KeepTensorBusy
     from graph_compiler.lower.early_tables import LoadTablesEarly
     from graph_compiler.storage.arena import ShareArenas, local_bytes
     from nki import progress, settings
@@ -222,10 +221,12 @@ def compile(
             SPACED.reset(before)
 
     progress.stage("tile IR")
-    made, others = _plans(module, chosen, wanted, kernels)
+    plan, others, more = _plans(module, chosen, wanted, kernels)
+    made = _finished(plan, wanted)
+    timed = bool(others) or (more and _forwarded(plan) is not None)
     with progress.part(f"plan 1 of {len(others) + 1}" if others else ""):
         first = best = compiled(made, observe)
-        time = _time(best) if others else None
+        time = _time(best) if timed else None
     if time is None:
         return first
     least = time
@@ -240,38 +241,27 @@ def compile(
         best, made, least = found, other, taken
         return True
 
-    for number, (name, plan) in enumerate(others, start=2):
+    for number, (name, lowered) in enumerate(others, start=2):
         with progress.part(f"plan {number} of {len(others) + 1} ({name})"):
             progress.stage("tile IR")
-            tried(plan())
-    early = made._replace(kernel=LoadTablesEarly().run(made.kernel))
-    if early.kernel is not made.kernel:
-        with progress.part("activation tables that are loaded early"), _if_it_fits():
-            tried(early)
+            other = lowered()
+            if tried(_finished(other, wanted)):
+                plan = other
+    forwarded = _forwarded(plan)
+    if forwarded is not None:
+        with progress.part("tiles that are not loaded again"), _if_it_fits():
+            tried(_finished(forwarded, wanted))
+    for what, transformation in (
+        ("activation tables that are loaded early", LoadTablesEarly()),
+        ("products that keep the tensor engine busy", KeepTensorBusy()),
+    ):
+        changed = made._replace(kernel=transformation.run(made.kernel))
+        if changed.kernel is not made.kernel:
+            with progress.part(what), _if_it_fits():
+                tried(changed)
     spaced = True
     with progress.part("products that are further apart"):
         spaced = tried(made)
-
-    def busy(observe: Callable[[str, Any], None]) -> Compiled | None:
-        """The best one with products that keep the tensor engine busy; None where nothing slows
-        that down."""
-        timeline = _timeline(best)
-        ready = with_ones(made.kernel)
-        if ready is None or timeline is None or timeline.throttled_ns < _SLOWED * least:
-            return None
-        stages: dict[str, Any] = {}
-        plain = compiled(made._replace(kernel=ready), stages.__setitem__)
-        timeline = _timeline(plain, keep_spans=True)
-        assert timeline is not None
-        filled = with_products(stages["schedule"], plain.kernel.program, timeline)
-        kernel = compile_traced(filled, observe, placed=True)
-        return Compiled(module, kernel, local_bytes(made.kernel), made.notes)
-
-    with progress.part("products that keep the tensor engine busy"):
-        found = busy(_unobserved)
-        taken = None if found is None else _time(found)
-    if found is not None and taken is not None and taken < least:
-        return (found if observe is _unobserved else busy(observe)) or found
     unseen = best is not first and observe is not _unobserved
     return compiled(made, observe) if unseen else best
 
@@ -289,55 +279,61 @@ def _if_it_fits() -> Iterator[None]:
 def _time(compiled: Compiled) -> float | None:
     """The ns that a graph takes, with one trip of loops that data end, and with pixels that are
     finite; None where data decide more than that."""
-    timeline = _timeline(compiled)
-    return None if timeline is None else timeline.total_ns
-
-
-def _timeline(compiled: Compiled, keep_spans: bool = False) -> Timeline | None:
     from graph_compiler.timing import static_timeline
     from nki import progress
 
     progress.stage("timing")
-    finite, program = compiled.notes.finite, compiled.kernel.program
-    return static_timeline(program, once=not finite, never=finite, keep_spans=keep_spans)
+    finite = compiled.notes.finite
+    timeline = static_timeline(compiled.kernel.program, once=not finite, never=finite)
+    return None if timeline is None else timeline.total_ns
 
 
 def _plans(
     module: Module, target: Target, options: GraphOptions, kernels: Kernels | None
-) -> tuple[Assembled, list[tuple[str, Callable[[], Assembled]]]]:
-    """The graph's tile IR by the first plan, and what makes it by the others that the options have
-    tried, where these differ, by name."""
+) -> tuple[Assembled, list[tuple[str, Callable[[], Assembled]]], bool]:
+    """The graph's tile IR by the first plan; what makes it by the others that the options have
+    tried, where these differ, by name; and whether there is time for any other."""
     from graph_compiler.lower.assemble import planned
-    from graph_compiler.lower.grouped_tables import GroupTables
     from graph_compiler.lower.limits import plans
     from graph_compiler.lower.rewritten import rewritten_graph
-    from graph_compiler.storage.forwarded_stores import ForwardStores
-    from graph_compiler.storage.kept_loads import KeepLoads
-    from graph_compiler.storage.unread import DropUnread
     from nki.ir.nodes import operations
-    from nki.transformations.copies import BalanceCopies
 
     graph = rewritten_graph(module, target, options)
-
-    def lowered(limits: Any) -> Assembled:
-        made = planned(graph, target, options, kernels, limits)
-        kernel = made.kernel
-        if options.optimisation >= _TRIED:
-            kernel = GroupTables().run(ForwardStores().run(kernel))
-        kernel = DropUnread().run(kernel)
-        if options.optimisation >= _TRIED:
-            kernel = KeepLoads().run(kernel)
-        return made._replace(kernel=BalanceCopies().run(kernel))
-
+    lowered = partial(planned, graph, target, options, kernels)
     first, *others = plans(options.logical_cores)
     made = lowered(first)
     if options.optimisation < _TRIED:
-        return made, []
+        return made, [], False
     count = sum(1 for body in made.kernel.bodies for _ in operations(body))
+    most = max(0, _MOST // max(count, 1) - 1)
     differing = {limits.decisions(first.asked): limits for limits in reversed((first, *others))}
-    tried = [limits for limits in others if limits in differing.values()]
-    tried = tried[: max(0, _MOST // max(count, 1) - 1)]
-    return made, [(limits.name, partial(lowered, limits)) for limits in tried]
+    tried = [limits for limits in others if limits in differing.values()][:most]
+    return made, [(limits.name, partial(lowered, limits)) for limits in tried], most > 0
+
+
+def _finished(plan: Assembled, options: GraphOptions) -> Assembled:
+    """A plan's tile IR without what nobody reads, as far as the options ask for it."""
+    from graph_compiler.lower.grouped_tables import GroupTables
+    from graph_compiler.storage.kept_loads import KeepLoads
+    from graph_compiler.storage.unread import DropUnread
+    from nki.transformations.copies import BalanceCopies
+
+    kernel = plan.kernel
+    if options.optimisation >= _TRIED:
+        kernel = GroupTables().run(kernel)
+    kernel = DropUnread().run(kernel)
+    if options.optimisation >= _TRIED:
+        kernel = KeepLoads().run(kernel)
+    return plan._replace(kernel=BalanceCopies().run(kernel))
+
+
+def _forwarded(plan: Assembled) -> Assembled | None:
+    """A plan in which tiles are not loaded again, if that is another one. They take room for
+    longer, which may cost more than the loads."""
+    from graph_compiler.storage.forwarded_stores import ForwardStores
+
+    kernel = ForwardStores().run(plan.kernel)
+    return None if kernel is plan.kernel else plan._replace(kernel=kernel)
 
 
 _TRIED = 2
@@ -345,10 +341,6 @@ _TRIED = 2
 
 _MOST = 80_000
 """Operations that are compiled for all plans together. The first plan is always compiled."""
-
-_SLOWED = 0.002
-"""The part of a graph's time by which the tensor engine is slowed down from which on products keep
-it busy."""
 
 _DISTANCE = 100
 """Operations behind a value's last use for which its bytes stay its own: BERT-base takes 4.1 MiB

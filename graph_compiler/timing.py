@@ -15,11 +15,7 @@ _UNTIMED = "missing-argument"
 
 
 def static_timeline(
-    program: Program,
-    keep_path: bool = False,
-    once: bool = False,
-    never: bool = False,
-    keep_spans: bool = False,
+    program: Program, keep_path: bool = False, once: bool = False, never: bool = False
 ) -> Timeline | None:
     """The timeline of a program by the timing model; None where data decide its control flow. With
     `once` conditions hold, and loops that data end have one trip; with `never` none holds."""
@@ -28,7 +24,7 @@ def static_timeline(
 
     try:
         assume = Assumptions(once=once, never=never)
-        return simulate(program, keep_spans=keep_spans, keep_path=keep_path, assume=assume)
+        return simulate(program, keep_spans=False, keep_path=keep_path, assume=assume)
     except NeuronError as error:
         if error.code != _UNTIMED:
             raise

@@ -10,7 +10,7 @@ from isa.gc_pause import collection_paused
 from isa.program import Program
 from nki import progress
 from nki.ir.nodes import TracedKernel
-from nki.passes.lower import KEPT, LOWERING, KernelSteps, lower
+from nki.passes.lower import LOWERING, KernelSteps, lower
 from nki.passes.order.peel import PeelAccumulation
 from nki.passes.order.pipeline import Pipeline
 from nki.passes.order.queues import SpreadLoads
@@ -62,11 +62,10 @@ def _passed(
 
 
 def compile_kernel(
-    kernel: TracedKernel, observe: Callable[[str, Any], None] | None = None, placed: bool = False
+    kernel: TracedKernel, observe: Callable[[str, Any], None] | None = None
 ) -> Program:
     """A traced kernel as a program. Where nobody observes the stages, cores that run one source are
-    compiled once (`nki.passes.relocate`). What is `placed` has places for tensors, and engines take
-    its operations in their order (`nki.passes.order.as_scheduled`)."""
+    compiled once (`nki.passes.relocate`)."""
 
     def observed(stage: str, product: Any) -> None:
         if observe is not None:
@@ -76,8 +75,6 @@ def compile_kernel(
             progress.stage(f"{STAGES[number]} ({number} of {len(STAGES) - 1})")
 
     with collection_paused():
-        if placed:
-            return lower(kernel, observed, KEPT)
         if observe is not None or len(kernel.bodies) == 1:
             return lower(optimise(kernel, observed), observed)
         observed("trace", kernel)

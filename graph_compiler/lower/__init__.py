@@ -11,8 +11,8 @@
    or `groups` of fused steps. `kernels` inserts the tile IR of NKI kernels that the graph calls.
 5. `in_turns` mixes the operations of steps that keep different engines busy, `grouped_tables` has
    functions of one activation table come together in loops. Where that is faster,
-   `early_tables` loads activation tables while the scalar engine would wait, `estimated_times` says
-   when; and `busy_tensor` multiplies while the tensor engine waits in what is compiled.
+   `early_tables` loads activation tables, and `busy_tensor` multiplies, while engines would wait;
+   `estimated_times` says when they do.
 
 `limits` has settings for which no rule is best, `sizes` those of all targets. `steps` has what
 steps of one or two views share, `places` and `notes` what sources and reports are told. Where

@@ -3,172 +3,164 @@
 From gen3 on the engine falls back to half of its rate where it was idle for most of a window of
 some microseconds, such as while a norm is computed between two products, and takes as long to get
 back (SDK tools/neuron-explorer/glossary.rst, dI/dt throttling; overview-summary-page.rst, Keep the
-Tensor Engine busy). So ones are multiplied by ones meanwhile. How long the engine waits is known
-when all else is compiled and timed, with ones on chip (`with_ones`). Then products are put where it
-waits, into parts of PSUM that nobody has at that time (`with_products`): all else stays where and
-as it is.
+Tensor Engine busy). So what other engines make meanwhile is multiplied by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
+from graph_compiler.lower.estimated_times import EstimatedLevel, EstimatedStretch
+from isa.dtypes import DTYPES
 from isa.enums import Engine, Memory
 from isa.operations.tensor import NcMatmul
-from isa.operations.vector import Memset
-from isa.program import Program
-from isa.target import TARGETS, Target
-from nki.ir.begins import begin, begun_by, rows_of
-from nki.ir.nodes import Access, Node, Op, Tensor, TracedKernel, operations
-from nki.ir.rewrite import Numbering, with_body
-from nki.passes.analysis.steps import ENGINE_INDEX, REPLICATED
-from nki.passes.lower import CoreSteps, KernelSteps
-from nki.passes.order.as_scheduled import as_scheduled
-from nki.passes.order.schedule import costs_of
-from nki.passes.place.live_ranges import LiveRanges
+from isa.target import TARGETS
+from nki.ir.nodes import Access, Op, Tensor, TracedKernel
+from nki.passes.analysis.steps import ENGINE_INDEX
 
-if TYPE_CHECKING:
-    from simulator.timing import CoreTimeline, Timeline
+LONGEST = 20_000.0
+"""Ns of a wait that is filled, at most."""
 
-ROWS, COLUMNS = 128, 256
-"""Rows and columns of a product that nobody reads. What it delays, it delays by little."""
+FILLED = 0.75
+"""The part of a wait that products fill: halfway between what keeps the engine at its rate and all
+of it, as waits turn out shorter than estimated."""
 
-SPARED = 1
-"""Products fewer than a wait has room for: what comes behind it is not to be late, and a short wait
-is none that lets the engine fall back."""
+EARLY = 0.4
+"""The part of a wait in which what is multiplied is made, at most: what comes later than estimated
+holds up the engine."""
 
-_ONES = "busy_ones"
+MARGIN = 1000.0
+"""Ns before the end of a wait from which on none begins."""
+
+COLUMNS = 256
+"""Columns of such a product, at most. What it delays, it delays by little."""
 
 
-def with_ones(kernel: TracedKernel) -> TracedKernel | None:
-    """A kernel that has ones on chip from its beginning to its end; None where its engine keeps its
-    rate, or multiplies nothing."""
-    if not TARGETS[kernel.target].throttle_window_ns.value:
-        return None
-    numbering = Numbering(kernel.tensors, kernel.bodies)
-    bodies = []
-    for core, body in enumerate(kernel.bodies):
-        if any(op.row is NcMatmul for op in operations(body)):
-            ones = numbering.tensor(_tensor(_ONES, Memory.sbuf, "bfloat16", core), "")
-            made = Op.of(Memset, dst=rows_of(ones), value=1.0, engine=Engine.vector)
-            (first, _), (last, _) = (_products(ones, numbering, 1) for _ in range(2))
-            body = [begin(ones), made, *first, *body, *last]
-        bodies.append(body)
-    if len(numbering.tensors) == len(kernel.tensors):
-        return None
-    return kernel.with_bodies(bodies, numbering.tensors, kernel.placement)
+@dataclass(frozen=True)
+class KeepTensorBusy:
+    """Puts products that nobody reads between others, in each list of nodes, where the tensor
+    engine would wait so long that it falls back.
+
+        nc_matmul dst=%p0 ...                        nc_matmul dst=%p0 ...
+        tensor_copy dst=%t0 src=%p0           ->     tensor_copy dst=%t0 src=%p0
+        ...                                          nc_matmul dst=%p9 stationary=%t0 moving=%t0
+        nc_matmul dst=%p1 stationary=%t8 ...         ...
+                                                     nc_matmul dst=%p1 stationary=%t8 ...
+
+    When operations run is estimated by the cost model, in their order, as if loads came early. Of
+    a body of a loop it is so in trips behind the first. Results of the kernel are the same.
+    """
+
+    name: str = "busy"
+
+    def run(self, kernel: TracedKernel) -> TracedKernel:
+        target = TARGETS[kernel.target]
+        if not target.throttle_window_ns.value:
+            return kernel
+        return _Level.changed(kernel, target)
 
 
-def _tensor(name: str, memory: Memory, dtype: str, core: int | None) -> Tensor:
-    return Tensor(0, name, memory, dtype, (ROWS, COLUMNS), core=core)
+class _Level(EstimatedLevel):
+    """One list of nodes."""
 
+    def concerns(self, op: Op) -> bool:
+        """Whether the tensor engine takes part in an operation."""
+        return any(engine == _TENSOR for engine, *_ in self.costs.of_operation(op))
 
-def _products(ones: Tensor, numbering: Numbering, number: int) -> tuple[list[Op], Tensor]:
-    """So many products of ones, with what begins their result, and that."""
-    unread = numbering.tensor(_tensor("unread", Memory.psum, "float32", ones.core), "")
-    moving = rows_of(ones)
-    stationary = Access(ones, ones.dtype, (ROWS, ROWS), moving.strides)
-    dst = rows_of(unread)
-    products = [
-        Op.of(NcMatmul, dst=dst, stationary=stationary, moving=moving, accumulate=False)
-        for _ in range(number)
-    ]
-    return [begin(unread), *products], unread
+    def additions(self, stretch: EstimatedStretch) -> dict[Op, list[Op]]:
+        """Products behind what is made while the tensor engine waits."""
+        multiplied = [at for at, op in enumerate(stretch.ops) if self.concerns(op)]
+        added: dict[Op, list[Op]] = {}
+        for before, behind in pairwise(multiplied):
+            self._fill(stretch, before, stretch.spans[behind].start, added)
+        if stretch.later:
+            self._fill(stretch, multiplied[-1], stretch.later[multiplied[0]].start, added)
+        return added
 
+    @property
+    def least(self) -> float:
+        """Ns of a wait in which the engine falls back."""
+        return self.target.throttle_window_ns.value * self.target.throttle_threshold.value
 
-def with_products(steps: KernelSteps, program: Program, timeline: Timeline) -> TracedKernel:
-    """A kernel of `with_ones` with products where the tensor engine waits. `steps`: its own as they
-    are scheduled; `program`: of these; `timeline`: of that, with its spans."""
-    kernel = as_scheduled(steps)
-    numbering = Numbering(kernel.tensors, kernel.bodies)
-    placement = dict(kernel.placement or {})
-    bodies = []
-    for number, (core, body) in enumerate(zip(steps.cores, kernel.bodies)):
-        stream = program.cores[number].streams[Engine.tensor]
-        rows = [instruction.row for instruction in stream]
-        waits = _waits(core, rows, timeline.cores[number])
-        ones = next((t for t in map(begun_by, body) if t is not None and t.label == _ONES), None)
-        if ones is None:
-            bodies.append(body)
-        else:
-            filler = _Filler(body, ones, numbering, placement, steps.target)
-            bodies.append(filler.filled(body, waits))
-    return kernel.with_bodies(bodies, numbering.tensors, placement)
-
-
-def _waits(core: CoreSteps, rows: Sequence[object], timeline: CoreTimeline) -> dict[Op, float]:
-    """How long the tensor engine waits behind operations, in the trip in which it waits least.
-    `rows`: of the instructions of its stream."""
-    tensor = ENGINE_INDEX[Engine.tensor]
-    steps = [core.body.steps[number] for number in core.order.tolist()]
-    own = [s for s in steps if s.engine == tensor and s.instruction.row not in REPLICATED]
-    known = {step.instruction.row for step in own}
-    places = [at for at, row in enumerate(rows) if row in known]
-    ops = dict(zip(places, (step.op for step in own), strict=True))
-    spans = [
-        span
-        for track in timeline.tracks
-        if track.engine is Engine.tensor and track.queue < 0 and not track.beside
-        for span in track.spans or ()
-    ]
-    waits: dict[Op, float] = {}
-    for (_, end, at, _), (start, _, behind, _) in pairwise(sorted(spans)):
-        before = ops.get(at)
-        if before is not None and before is not ops.get(behind):
-            waits[before] = min(waits.get(before, start - end), start - end)
-    return waits
-
-
-class _Filler:
-    """Puts products into one body."""
-
-    def __init__(
+    def _fill(
         self,
-        body: list[Node],
-        ones: Tensor,
-        numbering: Numbering,
-        placement: dict[Tensor, tuple[int, int]],
-        target: Target,
+        stretch: EstimatedStretch,
+        last: int,
+        until: float,
+        added: dict[Op, list[Op]],
     ) -> None:
-        self.ones, self.numbering, self.placement = ones, numbering, placement
-        self.lives = LiveRanges(body).lives()[Memory.psum]
-        self.target = target
-        (*_, product), unread = _products(ones, numbering.for_trials(), 1)
-        self.size = unread.row_bytes
-        self.each = sum(ns for _, ns, *_ in costs_of(target).of_operation(product))
-        self.position = 0
+        """Have products behind operations, from one of the tensor engine on and before the next one
+        begins, if the engine waits for that."""
+        ops, spans = stretch.ops, stretch.spans
+        free = spans[last].done
+        if not self.least < until - free < LONGEST:
+            return
+        made = sorted(
+            (spans[at].done, at)
+            for at in range(len(ops))
+            if spans[at].done < free + EARLY * (until - free) and _operand(ops[at]) is not None
+        )
+        made = made[max(0, bisect(made, (free, 0)) - 1) :]
+        bank: Tensor | None = None
+        for (start, at), (end, _) in pairwise([*made, (until - MARGIN, 0)]):
+            operand = _operand(ops[at])
+            assert operand is not None
+            bank = bank or self._bank(operand.storage)
+            product = _product(bank, operand)
+            interval = sum(ns for _, ns, *_ in self.costs.of_operation(product))
+            count = int((end - max(start, free)) * FILLED / interval)
+            if count > 0:
+                others = [_product(bank, operand) for _ in range(count - 1)]
+                added.setdefault(ops[at], []).extend((product, *others))
 
-    def filled(self, nodes: list[Node], waits: dict[Op, float]) -> list[Node]:
-        """Nodes with products behind those operations behind which there are waits."""
-        result: list[Node] = []
-        for node in nodes:
-            if not isinstance(node, Op):
-                result.append(with_body(node, self.filled(node.body, waits)))
-                continue
-            result.append(node)
-            started = begun_by(node)
-            self.position += started is None or not started.memory.on_chip
-            number = int(waits.get(node, 0.0) / self.each) - SPARED
-            offset = self._free() if number > 0 else None
-            if offset is not None:
-                products, unread = _products(self.ones, self.numbering, number)
-                self.placement[unread] = 0, offset
-                result += products
-        return result
+    def _bank(self, storage: Tensor) -> Tensor:
+        """A new tensor in PSUM, where products come to lie of what another one has."""
+        shape = _MOST, COLUMNS
+        like = Tensor(0, "unread", Memory.psum, "float32", shape, core=storage.core)
+        like.location = storage.location
+        return self.numbering.tensor(like, "")
 
-    def _free(self) -> int | None:
-        """Where nobody has anything in PSUM behind the present position: of such places that which
-        has been free for longest."""
-        capacity = self.target.psum_bytes_per_partition.value
-        free: dict[int, int] = dict.fromkeys(range(0, capacity, self.size), 0)
-        for life in self.lives:
-            _, begins = self.placement[life.tensor]
-            own = range(begins // self.size * self.size, begins + life.size, self.size)
-            for offset in own:
-                if life.first <= self.position < life.last:
-                    free.pop(offset, None)
-                elif offset in free and life.last <= self.position:
-                    free[offset] = max(free[offset], life.last)
-        return min(free, key=lambda offset: free[offset], default=None)
+
+def _operand(op: Op) -> Access | None:
+    """What an operation of another engine makes in SBUF, as an operand; None of others."""
+    if len(op.written) != 1:
+        return None
+    (view,) = op.written
+    plain = view.storage.memory is Memory.sbuf and view.vector_offset is None
+    if not plain or view.dtype not in _FLOATS or len(view.shape) != 2 or view.strides[1] != 1:
+        return None
+    rows, columns = view.shape
+    if not isinstance(columns, int) or columns < _LEAST_COLUMNS or rows < _LEAST_ROWS:
+        return None
+    parts = DTYPES[view.dtype].size // DTYPES[_HALF].size
+    dtype, strides = (
+        (_HALF, (view.strides[0] * parts, 1)) if parts > 1 else (view.dtype, view.strides)
+    )
+    return Access(
+        view.storage, dtype, (rows, min(columns * parts, COLUMNS)), strides, view.offset * parts
+    )
+
+
+def _product(bank: Tensor, moving: Access) -> Op:
+    """An operand times itself, or some of its columns."""
+    rows, columns = moving.shape
+    some = min(columns, _MOST)
+    stationary = Access(moving.storage, moving.dtype, (rows, some), moving.strides, moving.offset)
+    dst = Access(bank, "float32", (some, columns), (COLUMNS, 1), 0)
+    return Op.of(NcMatmul, dst=dst, stationary=stationary, moving=moving, accumulate=False)
+
+
+_TENSOR = ENGINE_INDEX[Engine.tensor]
+
+_LEAST_ROWS, _LEAST_COLUMNS = 32, 64
+"""Of an operand that is worth a product, at least."""
+
+_MOST = 128
+"""Columns of a stationary operand, at most."""
+
+_HALF = "bfloat16"
+"""As what words of four bytes are multiplied, each as two numbers: in one pass."""
+
+_FLOATS = frozenset({"float32", "bfloat16", "float16"})

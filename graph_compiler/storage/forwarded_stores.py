@@ -123,7 +123,8 @@ class _NodeList:
         stored = self.stored.get(src.storage, ())
         for before, store in sorted(stored, key=lambda one: one[1].span):
             first, end = store.span
-            if first != reached or self._is_written(store.chip.storage, before, place):
+            tile = self.renamed.get(store.chip.storage, store.chip.storage)
+            if first != reached or self._is_written(tile, before, place):
                 continue
             if store.hbm.dtype == src.dtype and _is_row_major(store.hbm):
                 pieces.append(store)

@@ -15,14 +15,11 @@ from nki.ir.nodes import TracedKernel as TracedKernel
 
 
 def compile_traced(
-    traced: TracedKernel,
-    observe: Callable[[str, Any], None] | None = None,
-    placed: bool = False,
+    traced: TracedKernel, observe: Callable[[str, Any], None] | None = None
 ) -> CompiledKernel:
     """Lower traced tile IR and, unless NKI_CHECKS=0, prove that the program has no race.
 
-    `observe(stage, product)` sees what each stage makes (`nki.pipeline.STAGES`). What is `placed`
-    keeps the places of its tensors and the order of its operations.
+    `observe(stage, product)` sees what each stage makes (`nki.pipeline.STAGES`).
 
     Raises race, hbm-overflow, and what the passes raise.
 
@@ -37,7 +34,7 @@ def compile_traced(
     from nki.verification.hbm_capacity import check_hbm
 
     with collection_paused():
-        program = compile_kernel(traced, observe, placed)
+        program = compile_kernel(traced, observe)
         check_hbm(program)
         if settings.checks_wanted():
             progress.stage("proof that nothing races")

@@ -175,19 +175,12 @@ class Emit:
 LOWERING: tuple[Any, ...] = (Expand(), Schedule(), Synchronise(), Emit())
 """The stages; each takes the product of the one before."""
 
-KEPT: tuple[Any, ...] = (Expand(), Schedule(gain=0.0), Synchronise(), Emit())
-"""The stages for operations that are in the order in which engines are to take them."""
 
-
-def lower(
-    kernel: TracedKernel,
-    observe: Callable[[str, Any], None] = lambda *_: None,
-    stages: tuple[Any, ...] | None = None,
-) -> Program:
+def lower(kernel: TracedKernel, observe: Callable[[str, Any], None] = lambda *_: None) -> Program:
     """The program of a kernel whose tensors on chip all have addresses; `observe(stage, product)`
-    sees what each stage makes. The stages are those of `LOWERING` unless others are given."""
+    sees what each stage makes."""
     form: Any = kernel
-    for stage in stages or LOWERING:
+    for stage in LOWERING:
         form = stage.run(form)
         observe(stage.name, form)
     program: Program = form

@@ -221,11 +221,6 @@ class Timeline:
         return max((c.engines[engine].active for c in self.cores if engine in c.engines), default=0)
 
     @property
-    def throttled_ns(self) -> float:
-        """What the TensorE limit cost, on the core where that is most."""
-        return max((core.throttled for core in self.cores), default=0.0)
-
-    @property
     def dma_active_ns(self) -> float:
         """Time with a transfer under way, on the core where it is longest."""
         return max((core.dma_active for core in self.cores), default=0.0)

@@ -77,3 +77,32 @@ def test_what_tiles_have_is_not_read_from_memory(between: str, left: int) -> Non
 def test_a_kernel_without_such_loads_stays() -> None:
     kernel = stored_and_loaded("memory is written")
     assert ForwardStores().run(kernel) is kernel
+
+
+def test_a_tile_that_another_one_stands_for_may_be_written_later() -> None:
+    """The second array is stored from a tile for which the first one's stands, until that gets
+    other values: what is copied afterwards comes from memory."""
+    builder = Builder(TARGETS["trn2"], name="kernel")
+    x = builder.parameter((ROWS, COLUMNS), "float32", "x")
+    result = builder.tensor((ROWS * COLUMNS,), "float32", Memory.shared_hbm, "out")
+    with builder.at(None):
+        arrays = [
+            builder.tensor((ROWS * COLUMNS,), "float32", Memory.private_hbm, f"array{number}")
+            for number in range(2)
+        ]
+        first, second = (array.ap([[COLUMNS, ROWS], [1, COLUMNS]], 0) for array in arrays)
+        tile, loaded = (
+            builder.tensor((ROWS, COLUMNS), "float32", Memory.sbuf, "tile") for _ in range(2)
+        )
+        builder.emit("dma_copy", dst=tile, src=x)
+        builder.emit("dma_copy", dst=first, src=tile)
+        builder.emit("dma_copy", dst=loaded, src=first)
+        builder.emit("dma_copy", dst=second, src=loaded)
+        builder.emit("memset", dst=tile, value=3.0)
+        builder.emit("dma_copy", dst=first, src=tile)
+        flat = [[1, ROWS * COLUMNS]]
+        builder.emit("dma_copy", dst=result.ap(flat, 0), src=arrays[1].ap(flat, 0))
+    builder.result(result)
+    changed = ForwardStores().run(builder.kernel())
+    x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype(np.float32)
+    np.testing.assert_array_equal(compile_traced(changed)(x), x.ravel())

@@ -133,7 +133,7 @@ def test_the_program_does_not_grow_with_the_layers() -> None:
 def test_what_layers_change_row_by_row_stays_on_chip() -> None:
     """No layer stores what the next one needs; the last one's is stored behind the loop."""
     stages: dict[str, Any] = {}
-    compile(stack(4), "trn2", None, lambda stage, made: stages.setdefault(stage, made))
+    compile(stack(4), "trn2", None, stages.__setitem__)
     (loop,) = [
         one for body in stages["trace"].bodies for one in walk(body) if isinstance(one, Loop)
     ]

@@ -122,7 +122,7 @@ def assert_agrees(found: Any, wanted: Any, type: str) -> None:
     np.testing.assert_allclose(found, wanted, rtol=2 * error, atol=error * scale)
 
 
-COLUMNS = Convolution("f32", (2, 20, 20, 27), 3, 40)
+COLUMNS = Convolution("f32", (2, 20, 20, 27), 3, 24)
 STRIPS = Convolution("bf16", (2, 32, 32, 3), 7, 32, 2)
 CASES = {
     "columns together": COLUMNS,

@@ -64,6 +64,9 @@ def test_a_proof_leaves_nothing_to_collect():
     with collection_paused():
         assert check(program) == []
         left = [
-            one for one in gc.get_objects() if isinstance(one, (Prepared, Clocks, TouchedRegion))
+            one
+            for one in gc.get_objects()
+            # A proxy answers for what may be gone.
+            if issubclass(type(one), (Prepared, Clocks, TouchedRegion))
         ]
     assert not left
