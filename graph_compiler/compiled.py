@@ -268,11 +268,11 @@ def compile(
 
 @contextmanager
 def _if_it_fits() -> Iterator[None]:
-    """Goes on behind what takes more of PSUM than there is."""
+    """Goes on behind what takes more room on chip than there is."""
     try:
         yield
     except NeuronError as error:
-        if error.code != "psum-overflow":
+        if error.code not in ("psum-overflow", "sbuf-overflow"):
             raise
 
 
