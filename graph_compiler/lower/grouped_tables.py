@@ -81,7 +81,9 @@ def _grouped(nodes: list[Node], target: Target) -> list[Node]:
 
 def _table(node: Node, target: Target) -> str | None:
     """The activation table that a function needs which leaves no state behind."""
-    if not isinstance(node, Op) or begun_by(node) is not None or node.row.register_writes:
+    if not isinstance(node, Op) or begun_by(node) is not None:
+        return None
+    if node.after or node.row.register_writes:
         return None
     if node.fields.get("reduce_cmd", ReduceCommand.idle) is not ReduceCommand.idle:
         return None

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graph_compiler import compile, evaluate, parse_text
-from nki.ir.nodes import Loop, While, walk
+from graph_compiler import GraphOptions, compile, evaluate, parse_text
+from isa.enums import Memory
+from isa.operations.dma import DmaCopy
+from nki.ir.nodes import Loop, While, operations, walk
 
 SCAN = """HloModule scan
 body {
@@ -214,3 +216,66 @@ def test_a_carried_value_that_its_last_step_leaves_in_memory() -> None:
     for _ in range(5):
         x = np.sort(x + w, axis=1)
     np.testing.assert_array_equal(found, x * w)
+
+
+RECURRENT = """HloModule recurrent
+body {
+ s = (s32[], f32[ROWS,64], f32[64,64], f32[5,ROWS,64]) parameter(0)
+ i = s32[] get-tuple-element(s), index=0
+ h = f32[ROWS,64] get-tuple-element(s), index=1
+ w = f32[64,64] get-tuple-element(s), index=2
+ ys = f32[5,ROWS,64] get-tuple-element(s), index=3
+ one = s32[] constant(1)
+ zero = s32[] constant(0)
+ j = s32[] add(i, one)
+ d = f32[ROWS,64] dot(h, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+ u = f32[ROWS,64] tanh(d)
+ v = f32[ROWS,64] multiply(u, h)
+ t = f32[ROWS,64] subtract(h, v)
+ g = f32[1,ROWS,64] reshape(t)
+ e = f32[5,ROWS,64] dynamic-update-slice(ys, g, i, zero, zero)
+ ROOT r = (s32[], f32[ROWS,64], f32[64,64], f32[5,ROWS,64]) tuple(j, t, w, e)
+}
+condition {
+ s = (s32[], f32[ROWS,64], f32[64,64], f32[5,ROWS,64]) parameter(0)
+ i = s32[] get-tuple-element(s), index=0
+ n = s32[] constant(5)
+ ROOT c = pred[] compare(i, n), direction=LT
+}
+ENTRY e {
+ h = f32[ROWS,64] parameter(0)
+ w = f32[64,64] parameter(1)
+ z = s32[] constant(0)
+ q = f32[] constant(0)
+ ys = f32[5,ROWS,64] broadcast(q), dimensions={}
+ t = (s32[], f32[ROWS,64], f32[64,64], f32[5,ROWS,64]) tuple(z, h, w, ys)
+ l = (s32[], f32[ROWS,64], f32[64,64], f32[5,ROWS,64]) while(t), condition=condition, body=body
+ o = f32[ROWS,64] get-tuple-element(l), index=1
+ y = f32[5,ROWS,64] get-tuple-element(l), index=3
+ ROOT p = (f32[ROWS,64], f32[5,ROWS,64]) tuple(o, y)
+}"""
+
+
+@pytest.mark.parametrize("rows, stores", [(1, 1), (2, 2)])
+def test_a_state_of_one_row_that_products_read_is_made_where_the_old_one_was(
+    rows: int, stores: int
+) -> None:
+    """One of several rows is made on chip, together with what a product's results become, and
+    stored as the new state and among the outputs."""
+    module = parse_text(RECURRENT.replace("ROWS", str(rows)))
+    stages: dict[str, Any] = {}
+    options = GraphOptions(optimisation=1)
+    compiled = compile(module, "trn2", options, lambda stage, made: stages.setdefault(stage, made))
+    loops = [one for body in stages["trace"].bodies for one in walk(body) if isinstance(one, Loop)]
+    moves = [op.fields for op in operations(loops) if op.row is DmaCopy]
+    ends = [(one["src"].storage.memory, one["dst"].storage.memory) for one in moves]
+    assert ends.count((Memory.sbuf, Memory.shared_hbm)) == stores
+    random = np.random.default_rng(rows)
+    h = random.uniform(-1, 1, (rows, 64)).astype(np.float32)
+    w = (random.standard_normal((64, 64)) / 8).astype(np.float32)
+    state, outputs = compiled(h, w)
+    wanted = h.astype(np.float64)
+    for output in outputs:
+        wanted = wanted - np.tanh(wanted @ w) * wanted
+        np.testing.assert_allclose(output, wanted, 1e-4, 1e-6)
+    np.testing.assert_array_equal(state, outputs[-1])

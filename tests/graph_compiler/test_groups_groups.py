@@ -248,3 +248,27 @@ def test_a_chain_of_products_is_cut_where_weights_have_no_more_room() -> None:
         wide = wide + np.maximum(wide @ up.astype(np.float64), 0) @ down.astype(np.float64)
     scale = np.abs(wide).max()
     np.testing.assert_allclose(found.astype(np.float64), wide, 0, layers * scale / 128)
+
+
+def test_rows_of_which_a_partition_has_several_hundred() -> None:
+    """307,077 rows of one element: 299 a partition, then fewer until one is left."""
+    lines, (x, y) = [], ("x", "y")
+    for number in range(4):
+        lines += [
+            f" a{number} = u32[307077] add({x}, {y})",
+            f" p{number} = u32[307077] multiply({y}, {y})",
+            f" b{number} = u32[307077] xor(a{number}, p{number})",
+        ]
+        x, y = f"a{number}", f"b{number}"
+    text = "\n".join(
+        [
+            *("HloModule m", "ENTRY e {", " x = u32[307077] parameter(0)"),
+            *(" y = u32[307077] parameter(1)", *lines),
+            *(f" ROOT r = (u32[307077], u32[307077]) tuple({x}, {y})", "}"),
+        ]
+    )
+    one, other = np.random.default_rng(0).integers(0, 1 << 32, (2, 307077), dtype=np.uint32)
+    found = compile(parse_text(text), "trn2")(one, other)
+    for _ in range(4):
+        one, other = one + other, (one + other) ^ (other * other)
+    np.testing.assert_array_equal(found, (one, other))

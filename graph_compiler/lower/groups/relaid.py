@@ -88,13 +88,13 @@ class RelaidSteps(NamedTuple):
 
 
 class _Nest(NamedTuple):
-    """A step whose loop goes through dimensions one by one, and its operands that are arrays."""
+    """A step whose loop goes through dimensions one by one, and the numbers of its operands that
+    are arrays."""
 
     step: KernelCall
     loop: LoopNest
     places: list[Place]
-    arrays: dict[int, tuple[int, ...]]
-    """By number of an operand, the dimension that each axis of the loop goes along."""
+    arrays: list[int]
 
 
 def relaid_steps(
@@ -132,7 +132,7 @@ def _split(step: Any, dims: Dimensions) -> _Nest | None:
     if not arrays:
         whole = tuple(dims.counts[place] for place in dims.kept)
         kept = math.prod(loop.counts) == math.prod(whole) and loop.fold is None
-        return _Nest(step, loop, places, {}) if kept else None
+        return _Nest(step, loop, places, []) if kept else None
     axes = [
         _dimensions_along(dims, loop, operands, arrays, axis) for axis in range(len(loop.counts))
     ]
@@ -142,17 +142,13 @@ def _split(step: Any, dims: Dimensions) -> _Nest | None:
     if sorted(place for found in parts for place in found) != list(range(len(dims.counts))):
         return None
 
-    def inside(strides: Sequence[int]) -> dict[int, int]:
-        """The stride along each dimension."""
+    def ordered(strides: Sequence[int]) -> tuple[int, ...]:
+        """The stride along each dimension, of those that stay first."""
         steps = {}
         for found, step in zip(parts, strides):
             for place in reversed(found):
                 steps[place] = step
                 step *= dims.counts[place]
-        return steps
-
-    def ordered(strides: Sequence[int]) -> tuple[int, ...]:
-        steps = inside(strides)
         return tuple(steps[place] for place in dims.order)
 
     flags = loop.reduced or (False,) * len(loop.counts)
@@ -166,7 +162,7 @@ def _split(step: Any, dims: Dimensions) -> _Nest | None:
     )
     if loop.fold is not None and split.reduced != tuple(dims.reduced[p] for p in dims.order):
         return None
-    return _Nest(step, split, places, dict.fromkeys(arrays, tuple(dims.order)))
+    return _Nest(step, split, places, arrays)
 
 
 def _dimensions_along(
@@ -219,12 +215,12 @@ def _moved(
         loop, places, step = nest.loop, list(nest.places), nest.step
         operands = [loop.output, *loop.leaves]
         for number in sorted(nest.arrays, reverse=True):
-            type, strides = operands[number]
+            type, _ = operands[number]
             buffer = places[number].buffer
             if number == 0 and not reads[buffer]:
                 continue
             places[number] = Place(other(buffer, type))
-            operands[number] = type, tuple(moved[there.index(one)] for one in strides)
+            operands[number] = type, moved
         again = replace(loop, output=operands[0], leaves=tuple(operands[1:]))
         target, *sources = places
         call = KernelCall(again, [*places], [p.buffer for p in sources], [target.buffer])

@@ -234,9 +234,7 @@ class RowGroupEmitter(ResidentRows):
                 self._store_beside(beside, start, count)
 
         start, left = 0, self.count
-        for each in sorted(
-            {self.each >> halved for halved in range(self.each.bit_length())}, reverse=True
-        ):
+        for each in (self.each >> halved for halved in range(self.each.bit_length())):
             whole, left = divmod(left, each * PARTITIONS)
             for number in numbers(builder, whole, max(1, self.unrolled // each)):
                 rows(start + number * (each * PARTITIONS), PARTITIONS, each)

@@ -251,8 +251,6 @@ class _Loop:
     def _read(self, array: Node, found: _Slice, node: Node) -> Node:
         """The step of an array that goes with a slice."""
         starts = [found.starts[0], *([found.starts[-1]] * (len(array.dims) - 1))]
-        if len(found.starts) == 1:
-            starts = found.starts
 
         def read(text: Text) -> str:
             sizes = [1, *array.dims[1:]]

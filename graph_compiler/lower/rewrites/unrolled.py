@@ -48,7 +48,7 @@ def unroll(block: Block, simplifier: Simplifier) -> None:
 
 def _trips(node: Node) -> int:
     """How often a loop that is unrolled goes through its body; 0 of all else."""
-    if node.op not in _LOOPS:
+    if node.op != "while":
         return 0
     body, _ = node.blocks
     carried = [
@@ -60,9 +60,6 @@ def _trips(node: Node) -> int:
         return 0
     count = count_of_trips(node)
     return count.trips if count is not None and count.trips * len(body.nodes) <= _MOST else 0
-
-
-_LOOPS = frozenset({"while"})
 
 
 def _is_plain(node: Node) -> bool:
